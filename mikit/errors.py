@@ -1,0 +1,26 @@
+"""Errors that reach people: one line each, and the exit status that the command line gives them."""
+
+
+class MikitError(Exception):
+    """A failure that one line explains; the command line prints it and exits with `exit_status`."""
+
+    exit_status = 1
+
+
+class BadInput(MikitError):
+    """Something given by the user is wrong: the message says what, where, and what would be valid."""
+
+    exit_status = 2
+
+
+class StepFailed(MikitError):
+    """A pipeline step failed; the message names the step, the notebook and how to resume."""
+
+
+def one_of(what: str, given: object, valid: list[str]) -> BadInput:
+    """A `BadInput` for a name that is not among the valid ones, with the nearest of them first."""
+    import difflib
+
+    near = difflib.get_close_matches(str(given), valid, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return BadInput(f"unknown {what} {given!r}: {hint}valid: {', '.join(valid)}")

@@ -1,0 +1,56 @@
+"""A vocabulary by the look of its tokens: which ones have a form, start or end with something, or could stand in for another."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from mikit.evidence.vocabulary import Vocabulary
+from mikit.explainers.rules import FORM_TESTS, normal, token_test
+from mikit.trace import Clause, Form
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Index = token id."""
+
+    normals: tuple[str, ...]
+    """Text without surrounding space and case."""
+    kind: Int[np.ndarray, " vocab"]
+    """Equal for tokens that look alike: same leading space and same form."""
+    forms: dict[Form, Bool[np.ndarray, " vocab"]]
+
+
+@lru_cache(maxsize=4)
+def looks_of(texts: tuple[str, ...]) -> Looks:
+    """The looks of a vocabulary's tokens."""
+    forms = {form: np.array([test(text) for text in texts], bool) for form, test in FORM_TESTS.items()}
+    lowercase = np.array([text.strip().isalpha() for text in texts], bool)
+    bits = [*forms.values(), lowercase]
+    kind = np.sum([bit.astype(int) << i for i, bit in enumerate(bits)], axis=0)
+    return Looks(tuple(map(normal, texts)), kind, forms)
+
+
+def satisfying(clause: Clause, vocabulary: Vocabulary) -> Bool[np.ndarray, " vocab"]:
+    """Which tokens satisfy the clause's conditions on the token itself."""
+    looks = looks_of(vocabulary.texts)
+    test = token_test(clause)
+    if clause.tokens is not None:
+        wanted = frozenset(clause.tokens)
+        return np.array([text in wanted and test(text) for text in vocabulary.texts], bool)
+    ok = looks.forms[clause.form].copy() if clause.form else np.ones(len(vocabulary.texts), bool)
+    if (affix := clause.prefix) is not None:
+        ok &= np.array([text.startswith(affix) and len(text) > len(affix) for text in looks.normals], bool)
+    if (affix := clause.suffix) is not None:
+        ok &= np.array([text.endswith(affix) and len(text) > len(affix) for text in looks.normals], bool)
+    return ok
+
+
+def usable(vocabulary: Vocabulary) -> Bool[np.ndarray, " vocab"]:
+    """Tokens that a text may be written with: seen in the corpus (any, if counts are unknown), not special, whole characters."""
+    seen = vocabulary.counts > 0 if vocabulary.counts.any() else np.ones(len(vocabulary.texts), bool)
+    whole = np.array(["\ufffd" not in text for text in vocabulary.texts], bool)
+    ok = seen & whole
+    ok[list(vocabulary.special_ids)] = False
+    return ok

@@ -1,0 +1,36 @@
+"""The one place that knows where things lie.
+
+Nothing in the library or in a notebook uses a path relative to the current folder: nbmake runs a notebook in
+its own folder, papermill in the caller's.
+"""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+PACKAGE = Path(__file__).resolve().parent
+"""The installed package: data files that ship with it lie below."""
+
+PROJECT = PACKAGE.parent
+"""The checkout, in a development install: notebooks, params and outputs lie here."""
+
+
+def outputs() -> Path:
+    """The folder that runs, evidence and caches of results are written to (`MIKIT_OUTPUTS`, else `outputs/`)."""
+    return Path(os.environ.get("MIKIT_OUTPUTS") or PROJECT / "outputs").resolve()
+
+
+def cache() -> Path:
+    """The folder for what can be made again, such as converted weights (`MIKIT_CACHE`, else the user's cache)."""
+    return Path(os.environ.get("MIKIT_CACHE") or platformdirs.user_cache_dir("mikit")).resolve()
+
+
+def notebooks() -> Path:
+    """The folder of the notebooks."""
+    return PROJECT / "notebooks"
+
+
+def params() -> Path:
+    """The folder of the parameter files."""
+    return PROJECT / "params"

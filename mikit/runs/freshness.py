@@ -1,0 +1,86 @@
+"""Which steps of a run are up to date: pure functions on step files.
+
+A step is fresh when what it read and its params are unchanged. What it read is known by hash: of the outputs of each
+step before it that it uses, of the evidence, and of the files that the evidence is made from.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mikit import paths
+from mikit.files import file_hash, value_hash
+from mikit.settings import Params
+from mikit.trace import StepFile
+
+STEPS = range(1, 10)
+READS: Mapping[int, tuple[int, ...]] = {
+    1: (),
+    2: (1,),
+    3: (1, 2),
+    4: (1, 2, 3),
+    5: (1,),
+    6: (1, 5),
+    7: (1, 5, 6),
+    8: (1, 2, 4, 5, 6, 7),
+    9: tuple(range(1, 9)),
+}
+"""The steps whose outputs each step reads."""
+
+Files = Mapping[int, StepFile]
+"""The step files that exist, by step."""
+
+
+def params_hash(params: Params) -> str:
+    """Hash of all parameters."""
+    return value_hash(params.model_dump(mode="json"))
+
+
+def sources_hash(params: Params) -> str:
+    """Hash of the files that a run reads and does not write: the corpus, where it is the user's, and what ships with the targets."""
+    given = Path(params.corpus).expanduser() if params.corpus else None
+    files = sorted(file for file in (paths.PACKAGE / "targets").rglob("*") if file.suffix not in {".py", ".pyc"})
+    if given and given.exists():
+        files += sorted(given.rglob("*")) if given.is_dir() else [given]
+    return value_hash([[file.name, file_hash(file)] for file in files if file.is_file()])
+
+
+def inputs_of(step: int, files: Files) -> dict[str, str]:
+    """Hash of the outputs of each step that `step` reads, as far as they exist, under `step1`, `step2`, ..."""
+    return {f"step{k}": value_hash(files[k].outputs) for k in READS[step] if k in files}
+
+
+def is_fresh(step: int, files: Files, params: str, outside: Mapping[str, str]) -> bool:
+    """Whether a step's file says what running it again would, provided that the steps it reads are fresh.
+
+    Args:
+        step: 1 to 9.
+        files: the step files.
+        params: hash of the parameters now.
+        outside: hashes now of what is no step's output, by the name under which a step file's `inputs` hold it. All
+            steps of a run rest on one evidence, so the first step's hash of it counts where this doesn't name it.
+    """
+    file = files.get(step)
+    if file is None or file.params_hash != params or any(k not in files for k in READS[step]):
+        return False
+    evidence = files[1].inputs.get("evidence")
+    now = ({"evidence": evidence} if evidence else {}) | dict(outside) | inputs_of(step, files)
+    read = set(inputs_of(step, files))
+    return read <= set(file.inputs) and all(now.get(name, value) == value for name, value in file.inputs.items())
+
+
+def stale_steps(files: Files, params: str, outside: Mapping[str, str]) -> tuple[int, ...]:
+    """The steps to run again: those that aren't fresh, and all that depend on them."""
+    stale: set[int] = set()
+    for step in STEPS:
+        if stale & set(READS[step]) or not is_fresh(step, files, params, outside):
+            stale.add(step)
+    return tuple(sorted(stale))
+
+
+def descendants(step: int) -> frozenset[int]:
+    """The steps that depend on a step, directly or not."""
+    found: set[int] = set()
+    for later in STEPS:
+        if {step, *found} & set(READS[later]):
+            found.add(later)
+    return frozenset(found)

@@ -1,0 +1,84 @@
+"""The one place where activations are read, and the one place where the residual stream is edited."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mikit.targets.base import LanguageModel
+
+Edit = Callable[[Float[Tensor, "batch pos d_model"]], Float[Tensor, "batch pos d_model"]]
+"""A function of the residual stream at the hook point, applied before the next block reads it."""
+
+
+class _HookReached(Exception):
+    """Ends a forward pass at the hook point: nothing above it is computed."""
+
+
+def _residual_in(output: Tensor | tuple) -> Tensor:
+    """A block returns its residual stream alone or first in a tuple, by version of transformers."""
+    return output[0] if isinstance(output, tuple) else output
+
+
+@contextlib.contextmanager
+def _hook(lm: LanguageModel, function: Callable) -> Iterator[None]:
+    handle = lm.model.get_submodule(lm.hook_point).register_forward_hook(function)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def batch_of(lm: LanguageModel, texts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
+    """Put BOS before each text and pad on the right.
+
+    Returns:
+        ids, and a mask that is true on BOS and content. Column 0 is BOS.
+    """
+    longest = max((len(ids) for ids in texts), default=0)
+    ids = torch.full((len(texts), 1 + longest), lm.bos_id, dtype=torch.long)
+    mask = torch.zeros_like(ids, dtype=torch.bool)
+    for row, text in enumerate(texts):
+        ids[row, 1 : 1 + len(text)] = torch.as_tensor(text, dtype=torch.long)
+        mask[row, : 1 + len(text)] = True
+    return ids.to(lm.device), mask.to(lm.device)
+
+
+@torch.inference_mode()
+def read_residual(
+    lm: LanguageModel, ids: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
+) -> Float[Tensor, "batch pos d_model"]:
+    """The residual stream at the hook point, float32; blocks above the hook point are not run."""
+    seen: list[Tensor] = []
+
+    def read(_module: torch.nn.Module, _inputs: tuple, output: Tensor | tuple) -> None:
+        seen.append(_residual_in(output))
+        raise _HookReached
+
+    with _hook(lm, read), contextlib.suppress(_HookReached):
+        lm.model(input_ids=ids, attention_mask=_attention(mask), use_cache=False)
+    return seen[0].float()
+
+
+@torch.inference_mode()
+def logits(
+    lm: LanguageModel,
+    ids: Int[Tensor, "batch pos"],
+    mask: Bool[Tensor, "batch pos"] | None = None,
+    edit: Edit | None = None,
+) -> Float[Tensor, "batch pos vocab"]:
+    """Next-token logits, float32, with the residual stream edited at the hook point if asked."""
+
+    def write(_module: torch.nn.Module, _inputs: tuple, output: Tensor | tuple) -> Tensor | tuple:
+        assert edit is not None
+        edited = edit(_residual_in(output)).to(_residual_in(output).dtype)
+        return (edited, *output[1:]) if isinstance(output, tuple) else edited
+
+    with _hook(lm, write) if edit else contextlib.nullcontext():
+        return lm.model(input_ids=ids, attention_mask=_attention(mask), use_cache=False).logits.float()
+
+
+def _attention(mask: Bool[Tensor, "batch pos"] | None) -> Int[Tensor, "batch pos"] | None:
+    return None if mask is None or bool(mask.all()) else mask.long()

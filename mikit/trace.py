@@ -1,0 +1,520 @@
+"""The schema of everything that a run writes to disk: the step files and `trace.json`.
+
+Every model forbids unknown fields and non-finite numbers, so that a file that validates means what it says.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+Split = Literal["explain", "select", "confirm"]
+GateVerdict = Literal["pass", "fail", "undecided", "none"]
+CheckVerdict = Literal["pass", "fail", "undecided"]
+FeatureKind = Literal["normal", "dead", "special_only", "rare", "dense"]
+Status = Literal["complete", "dead", "failed", "budget"]
+Form = Literal["digits", "capitalized", "uppercase", "punctuation", "word_start", "word_part"]
+Stratum = Literal["authored", "corpus", "neighbour", "random"]
+STRATA: tuple[Stratum, ...] = ("authored", "corpus", "neighbour", "random")
+GATED_STRATA: tuple[Stratum, ...] = ("authored", "corpus", "neighbour")
+
+
+class Record(BaseModel):
+    """Base of all records."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class Proportion(Record):
+    """A share with its 95 % interval; `value` is None where `n` is 0."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    """Number of cases."""
+
+
+class Estimate(Record):
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """Number of units resampled, such as prompts or documents."""
+
+
+# --- input end -----------------------------------------------------------------------------------------------------
+
+
+class Clause(Record):
+    """One way to fire: a content token for which every given condition holds. Token texts keep their leading space."""
+
+    tokens: list[str] | None = None
+    """The token is one of these."""
+    prefix: str | None = None
+    """The token, stripped and lower-cased, starts with this and is longer."""
+    suffix: str | None = None
+    """The token, stripped and lower-cased, ends with this and is longer."""
+    form: Form | None = None
+    """The token has this form."""
+    after: list[str] | None = None
+    """One of these tokens stands among the `within` content tokens before it."""
+    within: int = Field(default=1, ge=1, le=64)
+    """1 means directly before: an n-gram."""
+
+
+class Rule(Record):
+    """A checkable prediction: a text fires when some content token satisfies some clause."""
+
+    any_of: list[Clause] = Field(min_length=1)
+
+
+class InputHypothesis(Record):
+    """What makes the feature fire."""
+
+    id: str
+    """`H1`, `H2`, ..."""
+    text: str
+    """One sentence, for people and for judges."""
+    rule: Rule | None
+    """The machine-checkable form, where there is one."""
+
+
+class Window(Record):
+    """A run of content tokens of one document with the feature's activation at each."""
+
+    kind: Literal["top", "quantile", "silent_trigger", "silent_random"]
+    document: str
+    split: Split
+    start: int
+    """Index of its first token among the document's content tokens."""
+    ids: list[int]
+    tokens: list[str]
+    activations: list[float]
+    peak: float
+    """Largest activation."""
+    peak_index: int
+    """Where it lies, among the content tokens."""
+
+
+class LensToken(Record):
+    """A token with a score, such as a logit or a change of log-probability (nats)."""
+
+    id: int
+    token: str
+    value: float
+
+
+class Observation(Record):
+    """Step 1: the evidence that a writer sees, and the scale on which the feature is measured."""
+
+    source: Literal["corpus", "neuronpedia", "bos_token"]
+    corpus: str
+    tokens_read: int
+    """Content tokens over all splits."""
+    feature_kind: FeatureKind
+    ref: float
+    """99.5th percentile of the non-zero activations on `explain`; 0 for a feature that never fires there."""
+    tau: float
+    """Firing threshold: 0.25 ref."""
+    density: float
+    """Share of content tokens with an activation above 0."""
+    firing_windows: int
+    """Windows of all splits whose peak is at least tau."""
+    n_windows: int
+    bos_activation: float
+    """Activation at BOS, which is never evidence."""
+    windows: list[Window]
+    """From `explain` alone."""
+    promoted: list[LensToken]
+    """Logit lens: unembedding of the decoder direction through the final norm's scale, largest first."""
+    suppressed: list[LensToken]
+    """The same, smallest first."""
+    neighbours: list[int]
+    """Live latents by decoder cosine, nearest first."""
+    neighbour_cosines: list[float]
+
+
+class InputHypotheses(Record):
+    """Step 2."""
+
+    author: str
+    """Name of the explainer."""
+    hypotheses: list[InputHypothesis]
+    note: str | None = None
+    """Why there is none, if there is none."""
+
+
+class TextCase(Record):
+    """A text that a hypothesis makes a prediction about."""
+
+    role: Literal["positive", "near_miss"]
+    stratum: Stratum | None
+    """For near misses."""
+    ids: list[int]
+    """At most 32 content tokens."""
+    text: str
+    document: str | None
+    """The document it comes from, if it comes from one."""
+
+
+class InputExperiment(Record):
+    """Step 3, for one hypothesis: texts that should fire and texts that should not."""
+
+    hypothesis: str
+    split: Split
+    cases: list[TextCase]
+    shortfall: dict[str, int] = {}
+    """By group (`positive` or a stratum), how many texts fewer than asked for could be found."""
+
+
+class InputExperiments(Record):
+    """Step 3."""
+
+    experiments: list[InputExperiment]
+
+
+class ScoredCase(Record):
+    """A text with the largest activation over its content tokens."""
+
+    role: Literal["positive", "near_miss"]
+    stratum: Stratum | None
+    text: str
+    document: str | None
+    activation: float
+    fires: bool
+    peak_index: int
+
+
+class InputScore(Record):
+    """Step 4, for one hypothesis on one split."""
+
+    hypothesis: str
+    split: Split
+    coverage: Proportion
+    """Share of positives that fire."""
+    rejection: Proportion
+    """Mean over the non-empty gated strata of the share that stays silent."""
+    strata: dict[Stratum, Proportion]
+    """Share silent in each stratum."""
+    coverage_above_zero: Proportion
+    """Coverage with firing meaning any activation above 0."""
+    rejection_above_zero: Proportion
+    grey_share: float | None
+    """Share of all cases with 0 < a < tau."""
+    auroc: float | None
+    """Of the activation, positives against gated near misses."""
+    recall: Proportion
+    """Share of naturally firing windows, even over activation quantiles, that are predicted to fire."""
+    precision: Proportion
+    """Share of natural windows predicted to fire that do; of those sampled."""
+    balanced_accuracy: float | None
+    """Recall with the share of silent windows, half of which hold a trigger token, that are predicted silent."""
+    specificity: Proportion
+    """Share of the nearest live features that this one beats on coverage of the same positives."""
+    cases: list[ScoredCase]
+
+
+class InputEval(Record):
+    """Step 4."""
+
+    per_hypothesis: list[InputScore]
+    chosen: str | None
+    confirm: InputScore | None = None
+    """Filled in by step 9."""
+
+
+# --- output end ----------------------------------------------------------------------------------------------------
+
+
+class Control(Record):
+    """A direction steered at the same norm as the feature."""
+
+    name: str
+    kind: Literal["near", "random_live", "random_direction"]
+    latent: int | None
+    cosine: float
+    """Of its direction with the feature's."""
+    kl: float
+    """Mean KL at the scoring dose, nats."""
+    promoted: list[LensToken]
+    """Its 20 most promoted eligible tokens on `explain`."""
+
+
+class Dose(Record):
+    """What one dose does on `explain`."""
+
+    dose: float
+    kl: float
+    """Mean over prompts of KL(clean || steered) at the steered position, nats."""
+
+
+class Completion(Record):
+    """A greedy continuation with and without steering."""
+
+    prompt: str
+    clean: str
+    steered: str
+    dose: float
+
+
+class Intervention(Record):
+    """Step 5: what adding `dose * ref * W_dec[feature]` to the residual stream does to the next-token distribution."""
+
+    position: Literal["last_token", "max_activation_token", "all_tokens"]
+    doses: list[Dose]
+    scoring_dose: float
+    """The dose whose mean KL on `explain` is nearest 0.25 nats."""
+    null: bool
+    """Whether the intervention does nothing to speak of."""
+    null_reason: str | None
+    random_kl: float
+    """Median KL of the random directions at the same norm."""
+    promoted: list[LensToken]
+    """Mean change of log-probability (nats) over the `explain` prompts: eligible tokens, largest first."""
+    suppressed: list[LensToken]
+    teacher_forced: list[float]
+    """Mean KL at each of the following teacher-forced positions; reported only."""
+    completions: list[Completion]
+    controls: list[Control]
+    n_prompts: int
+
+
+class OutputHypothesis(Record):
+    """What the feature does to the next token."""
+
+    id: str
+    """`O1`, `O2`, ..."""
+    text: str
+    direction: Literal["promotes", "suppresses"]
+    kind: Literal["list", "form", "text"]
+    """`list`: a closed set of at most 50 tokens; `form`: a rule on the token's text; `text`: needs a judge."""
+    tokens: list[str] = Field(default=[], max_length=50)
+    rule: Clause | None = None
+
+
+class OutputHypotheses(Record):
+    """Step 6."""
+
+    author: str
+    hypotheses: list[OutputHypothesis]
+    note: str | None = None
+
+
+class OutputScore(Record):
+    """Step 7, for one hypothesis on one split of the prompts."""
+
+    hypothesis: str
+    split: Split
+    score: Estimate
+    """TPR - FPR over the tokens most moved and distractors; interval by bootstrap over prompts."""
+    true_positive_rate: float
+    false_positive_rate: float
+    targets: list[LensToken]
+    """The eligible tokens most moved on this split."""
+    distractors: list[LensToken]
+    """Tokens moved by controls, matched in log-frequency, leading space, case and script."""
+    hits: list[str]
+    """Targets that the hypothesis claims."""
+    false_alarms: list[str]
+    """Distractors that it claims."""
+
+
+class OutputEval(Record):
+    """Step 7."""
+
+    per_hypothesis: list[OutputScore]
+    chosen: str | None
+    confirm: OutputScore | None = None
+    """Filled in by step 9."""
+
+
+# --- chain ---------------------------------------------------------------------------------------------------------
+
+CheckName = Literal["necessity", "selectivity", "sufficiency", "dose_response", "own_tokens"]
+CHECKS: tuple[CheckName, ...] = ("necessity", "selectivity", "sufficiency", "dose_response", "own_tokens")
+
+
+class Check(Record):
+    """One of five pre-registered causal checks."""
+
+    name: CheckName
+    verdict: CheckVerdict
+    effect: float | None
+    """The measured quantity, nats unless the reason says otherwise."""
+    interval: tuple[float, float] | None
+    n: int
+    reason: str
+    """One sentence with the comparison made."""
+    bars: dict[str, float] = {}
+    """What a plot of it shows: the feature beside each control, or a value a dose."""
+
+
+class Chain(Record):
+    """Steps 8 and 9: how the two ends connect."""
+
+    split: Split
+    best_pair: tuple[str, str] | None
+    """Input and output hypothesis."""
+    checks: list[Check]
+    functional_score: int | None
+    """Number of checks passed; None where the intervention is null."""
+    plausibility: float | None = None
+    explanation: str
+    """One sentence from input to output."""
+
+
+# --- nulls, gates, trace -------------------------------------------------------------------------------------------
+
+
+class Null(Record):
+    """The gates given an explanation that must not pass, or the reference of a random direction."""
+
+    name: Literal["neighbour", "shuffled", "random_reference"]
+    latent: int | None
+    """Whose explanation it is."""
+    explanation: str
+    coverage: Proportion | None
+    rejection: Proportion | None
+    output_score: float | None
+    functional_score: int | None
+    gates: dict[Literal["input", "output", "chain"], GateVerdict]
+    note: str | None = None
+
+
+class Gates(Record):
+    """The verdict at each end."""
+
+    input: GateVerdict
+    output: GateVerdict
+    chain: GateVerdict
+    reasons: dict[Literal["input", "output", "chain"], str]
+    """One sentence a gate: the numbers, and why it failed if it did."""
+
+    @property
+    def all_pass(self) -> bool:
+        """Whether every gate passes."""
+        return self.input == self.output == self.chain == "pass"
+
+
+class Interpretations(Record):
+    """The three answers, in words."""
+
+    input: str | None
+    output: str | None
+    chain: str | None
+
+
+class FinalMetrics(Record):
+    """The four gate metrics on `confirm`."""
+
+    activation_coverage: float | None
+    boundary_rejection: float | None
+    output_score: float | None
+    functional_score: int | None
+
+
+class TokenCost(Record):
+    """What LLM calls cost; all zero where none was made."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    cached_tokens: int = 0
+    calls: int = 0
+    failed_calls: int = 0
+    usd: float | None = None
+
+
+class Meta(Record):
+    """The row that a sweep reads."""
+
+    layer_id: int
+    feature_id: int
+    run: str
+    status: Status
+    feature_kind: FeatureKind
+    started_at: str
+    """ISO 8601, UTC."""
+    seconds: float
+    """Work of all steps."""
+    interpretations: Interpretations
+    final_metrics: FinalMetrics
+    intervals: dict[str, Estimate | Proportion]
+    gate_pass: Gates
+    confirmed: bool
+    recall: float | None
+    grey_share: float | None
+    scoring_dose: float | None
+    confirm_batches: int
+    nulls: dict[str, Null]
+    token_cost: TokenCost
+    rounds: int
+
+
+class InputRound(Record):
+    observation: Observation
+    hypotheses: list[InputHypothesis]
+    experiments: list[InputExperiment]
+    eval: InputEval
+
+
+class OutputRound(Record):
+    interventions: list[Intervention]
+    hypotheses: list[OutputHypothesis]
+    eval: OutputEval
+
+
+class Provenance(Record):
+    """What a reader needs to make the numbers again. It never holds a secret."""
+
+    model_id: str
+    model_hash: str
+    sae_id: str
+    sae_hash: str
+    layer: int
+    feature: int
+    hook_point: str
+    tokenizer_hash: str
+    bos_id: int
+    dtype: str
+    device: str
+    corpus: str
+    corpus_hash: str
+    prompts_hash: str
+    versions: dict[str, str]
+    params: dict[str, Any]
+    seed: int
+    explainer: str
+    llm: dict[str, str] = {}
+    prompt_hashes: dict[str, str] = {}
+    step_seconds: dict[str, float]
+
+
+class Trace(Record):
+    """`trace.json`: one feature explained from both ends, with its gates."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    meta: Meta
+    input_round: InputRound | None
+    output_round: OutputRound | None
+    chain: Chain | None
+    rounds: list[dict[str, Any]] = []
+    provenance: Provenance
+
+
+class StepFile(Record):
+    """`stepN.json`: what a step read, with which params, and what it found."""
+
+    step: int
+    inputs: dict[str, str]
+    """Hash of the `outputs` of each step it read, and of the evidence."""
+    params_hash: str
+    params: dict[str, Any]
+    outputs: dict[str, Any]
+    ledger: TokenCost = TokenCost()
+    seconds: float
+    started_at: str

