@@ -1,6 +1,8 @@
 # Everything that a checkout needs, by name. `make` alone lists it.
 
 PYTHON      ?=
+# Empty: the registry's own build of torch, which on Linux is a CUDA build of several GB unless pip knows of another.
+# With the address of PyTorch's index of CPU builds .venv takes 2.5 GB.
 TORCH_INDEX ?=
 CHROMIUM    ?= /usr/bin/chromium
 PARAMS      ?= params/demo.yaml

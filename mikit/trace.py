@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 SCHEMA_VERSION = 1
 
 Split = Literal["explain", "select", "confirm"]
+SPLITS: tuple[Split, ...] = ("explain", "select", "confirm")
 GateVerdict = Literal["pass", "fail", "undecided", "none"]
 CheckVerdict = Literal["pass", "fail", "undecided"]
 FeatureKind = Literal["normal", "dead", "special_only", "rare", "dense"]

@@ -26,8 +26,8 @@ USERS_OWN = (
 
 # Before torch is imported here, and for every process that a test or a notebook starts.
 workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="0", HF_HUB_OFFLINE="1")
-os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+threads = max(1, (os.cpu_count() or 1) // workers)
+os.environ.update(OMP_WAIT_POLICY="PASSIVE", GOMP_SPINCOUNT="0", OMP_NUM_THREADS=str(threads), HF_HUB_OFFLINE="1")
 
 # Autouse fixtures have the scope of a function, and a deadline measures the machine.
 settings.register_profile(

@@ -13,6 +13,7 @@ from mikit.files import atomic_path
 from mikit.progress import track
 from mikit.targets.base import LanguageModel
 from mikit.targets.hooks import batch_of, read_residual
+from mikit.targets.sae import Sae
 
 MASSIVE = 10.0
 """A position is massive when its norm exceeds this many times the median (Sun et al. 2024, "Massive activations")."""
@@ -78,3 +79,27 @@ def draws(
         order = generator.permutation(len(activations))
         for start in range(0, len(order) - batch + 1, batch):
             yield torch.from_numpy(activations[np.sort(order[start : start + batch])])
+
+
+def first_tokens(lm: LanguageModel, documents: Iterable[Document], tokens: int | None) -> list[Document]:
+    """Documents in order until they hold `tokens` content tokens; all of them if `tokens` is None."""
+    kept: list[Document] = []
+    read = 0
+    for document in documents:
+        if tokens is not None and read >= tokens:
+            break
+        kept.append(document)
+        read += 0 if tokens is None else len(lm.ids_of(document.text))
+    return kept
+
+
+def density(
+    sae: Sae, activations: Float[np.ndarray, "position d_model"], sample: int = 100_000, seed: int = 0
+) -> Float[np.ndarray, " d_sae"]:
+    """Share of positions at which each latent is active, over at most `sample` random positions."""
+    chosen = np.random.default_rng(seed).permutation(len(activations))[:sample]
+    counts = np.zeros(sae.d_sae, dtype=np.int64)
+    for start in range(0, len(chosen), 4096):
+        rows = torch.from_numpy(activations[np.sort(chosen[start : start + 4096])])
+        counts += (sae.encode(rows) > 0).sum(0).numpy()
+    return counts / len(chosen)

@@ -6,16 +6,14 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from mikit import paths
 from mikit.errors import BadInput
 from mikit.evidence import wikitext
 from mikit.files import value_hash, write_text
 from mikit.targets.base import Target
+from mikit.trace import Split
 
-Split = Literal["explain", "select", "confirm"]
-SPLITS: tuple[Split, ...] = ("explain", "select", "confirm")
 SHARES = {"explain": 50, "select": 20, "confirm": 30}
 """Percent of the documents."""
 

@@ -19,7 +19,7 @@ class Training:
     """Number of latents."""
     k: int = 32
     """Mean number of active latents at a position."""
-    samples: int = 3_000_000
+    samples: int = 3_500_000
     """Positions drawn, repeats included."""
     batch: int = 2048
     """Positions in a step."""

@@ -15,7 +15,7 @@ from jaxtyping import Bool
 from mikit.evidence.vocabulary import Vocabulary
 from mikit.explainers.rules import FORM_TESTS, normal, token_test
 from mikit.explainers.statistical.shown import MAX_CUE_DISTANCE, Shown
-from mikit.explainers.statistical.tokens import satisfying
+from mikit.explainers.statistical.tokens import looks_of, satisfying
 from mikit.trace import Clause
 
 MIN_RATES = (0.3, 0.5, 0.7)
@@ -25,10 +25,13 @@ MAX_TOKENS = 50
 MAX_CUES = 80
 """Cue tokens tried."""
 MAX_CUE_LIST = 12
+FOLDS = 3
+FEW_DOCUMENTS = 4
+"""With firing windows from fewer documents than this, leaving one out leaves too little: nothing is."""
 AFFIX_LENGTHS = range(2, 7)
 MIN_AFFIX_TOKENS = 3
 """Distinct tokens that an affix must have been seen on."""
-PRIOR = 2.0
+PRIOR = 3.0
 """Strength, in windows, of the belief that a token fires as often as trigger tokens do together."""
 UNSEEN = 0.3
 """Silent windows matched that a clause with a cue is charged with beyond those seen."""
@@ -61,8 +64,8 @@ class Own:
     clause: Clause
     at: Bool[np.ndarray, "window pos"]
     credited_at: Bool[np.ndarray, "window pos"]
-    rate: float
-    """Windows that its tokens would need in the corpus, each alone; see `Shown.windows_holding`."""
+    occurrences: float
+    """Of its tokens in the corpus."""
 
 
 # --- conditions on the token itself --------------------------------------------------------------------------------
@@ -72,12 +75,14 @@ def _own(shown: Shown, vocabulary: Vocabulary, clause: Clause, credited: Sequenc
     test = token_test(clause)
     ok = np.array([test(text) for text in shown.texts] + [False], bool)
     at = ok[shown.codes]
-    credited_at = at if credited is None else at & np.isin(shown.codes, credited)
+    leave_out = credited is not None and len(np.unique(shown.documents[shown.fires])) >= FEW_DOCUMENTS
+    credited_at = at & np.isin(shown.codes, credited) if leave_out and credited is not None else at
     if clause.tokens is not None:
-        rate = float(shown.occupied[ok[:-1]].sum())
+        elsewhere = set(clause.tokens) - set(shown.texts)
+        occurrences = shown.counts[ok[:-1]].sum() + sum(vocabulary.counts[vocabulary.id_of[text]] for text in elsewhere)
     else:
-        rate = max(float(vocabulary.counts[satisfying(clause, vocabulary)].sum()), float(at.any(1).sum()))
-    return Own(clause, at, credited_at, rate)
+        occurrences = max(vocabulary.counts[satisfying(clause, vocabulary)].sum(), at.sum())
+    return Own(clause, at, credited_at, float(occurrences))
 
 
 def token_rates(shown: Shown) -> dict[int, float]:
@@ -121,17 +126,16 @@ def _spelling_lists(
         spellings[normal(shown.texts[code])].add(shown.texts[code])
     if not any(len(texts) > 1 for texts in spellings.values()):
         return
-    known = {shown.texts[code]: code for code in range(len(shown.texts))}
+    known = {text: code for code, text in enumerate(shown.texts)}
     word_rate = {word: max(rates[known[text]] for text in texts) for word, texts in spellings.items()}
     added = []
-    for text in vocabulary.texts:
-        word = normal(text)
+    for word, text in zip(looks_of(vocabulary.texts).normals, vocabulary.texts, strict=True):
         if word in spellings and text not in spellings[word] and (n := vocabulary.counts[vocabulary.id_of[text]]) > 0:
             if PRIOR * word_rate[word] / (shown.shown_share * n + PRIOR) >= least:
                 added.append(text)
-    words = [normal(text) for text in shown.texts]
-    support = shown.support([hash(words[code]) if code >= 0 else -1 for code in shown.peak_code[shown.fires].tolist()])
-    credited = [code for code, word in enumerate(words) if word in spellings and support.get(hash(word), 0) > 1]
+    words, word_of = np.unique([normal(text) for text in shown.texts], return_inverse=True)
+    support = shown.support(word_of[shown.peak_code[shown.fires]].tolist())
+    credited = [code for code, word in enumerate(word_of.tolist()) if words[word] in spellings and support.get(word, 0) > 1]
     tokens = [*(shown.texts[code] for code in picked), *dict.fromkeys(added)][:MAX_TOKENS]
     yield _own(shown, vocabulary, Clause(tokens=tokens), credited)
 
@@ -200,7 +204,7 @@ def _mean_silent_weight(shown: Shown) -> float:
 
 def without_cue(shown: Shown, own: Own) -> Candidate:
     """The conditions on the token as a clause."""
-    false = _false_windows(shown, own.at, shown.windows_holding(own.rate), trust=0.8, unseen=0.0)
+    false = _false_windows(shown, own.at, shown.windows_holding(own.at, own.occurrences), trust=0.8, unseen=0.0)
     return Candidate(own.clause, _hits(shown, own.at), _hits(shown, own.credited_at), false)
 
 
@@ -233,47 +237,48 @@ def cues_of(shown: Shown) -> Cues:
 def with_cue(shown: Shown, own: Own | None, cues: Cues, within: int) -> Candidate | None:
     """The clause that asks for the best list of cues among the `within` tokens before; None if no cue helps.
 
-    The list grows greedily by F1 (harmonic mean of precision and recall over windows).
+    The list grows greedily by F1 over windows. What it matches is measured on documents that a list of their own fold's
+    making was not grown on; the clause holds the list grown on all.
     """
-    base = shown.codes >= 0 if own is None else own.at
     if not len(cues.codes):
         return None
-    near = (cues.distance <= within) & base
+    near = (cues.distance <= within) & (shown.codes >= 0 if own is None else own.at)
     hits = _hits(shown, near)
-    rate = 0.0 if own is None else own.rate / shown.n_tokens
-    chance = shown.occupied[cues.codes] * (1.0 if own is None else 1 - max(1 - rate, 0.0) ** within)
-    picked = _grow(shown, hits, chance, trust=0.5 if own is None else 0.2)
+    rate, trust = (1.0, 0.5) if own is None else (own.occurrences / shown.n_tokens, 0.2)
+    chance = shown.occupied[cues.codes] * (1 - max(1 - rate, 0.0) ** within)
+    picked = _grow(shown, hits, chance, trust, np.ones(len(shown.codes), bool))
     if not picked:
         return None
-    union = near[picked].any(0)
-    support = [len(set(shown.documents[hits[i] & shown.fires].tolist())) for i in picked]
-    lasting = [i for i, documents in zip(picked, support, strict=True) if documents > 2]
-    credited = near[lasting].any(0) & (base if own is None else own.credited_at)
+    unseen_by_fold = np.zeros(shown.codes.shape, bool)
+    for fold in range(FOLDS):
+        out = shown.documents % FOLDS == fold
+        grown = _grow(shown, hits, chance, trust, ~out)
+        unseen_by_fold[out] = near[grown][:, out].any(0)
+    credited = unseen_by_fold if own is None else unseen_by_fold & own.credited_at
     clause = (Clause() if own is None else own.clause).model_copy(
         update={"after": [shown.texts[cues.codes[i]] for i in picked], "within": within}
     )
-    holding = shown.windows_holding(float(chance[picked].sum()))
-    trust = 0.5 if own is None else 0.2
-    return Candidate(clause, _hits(shown, union), _hits(shown, credited), _false_windows(shown, union, holding, trust, UNSEEN))
+    holding = min(float(chance[picked].sum()), float(shown.n_windows))
+    false = _false_windows(shown, unseen_by_fold, holding, trust, UNSEEN)
+    return Candidate(clause, _hits(shown, unseen_by_fold), _hits(shown, credited), false)
 
 
-def _grow(shown: Shown, hits: np.ndarray, chance: np.ndarray, trust: float) -> list[int]:
-    """Rows of `hits` whose union has the best F1, added one at a time while each adds 0.5 points or more."""
-    n_firing, picked, best = shown.n_firing, list[int](), 0.0
-    found = np.zeros(hits.shape[1], bool)
-    counted = 0.0
-    unseen = UNSEEN * _mean_silent_weight(shown)
+def _grow(shown: Shown, hits: np.ndarray, chance: np.ndarray, trust: float, on: np.ndarray) -> list[int]:
+    """Rows of `hits` whose union has the best F1 on some windows, added one at a time while each adds half a point or more."""
+    fires, silent = np.flatnonzero(shown.fires & on), np.flatnonzero(~shown.fires & on)
+    share = shown.weight[fires].sum() / shown.n_firing
+    in_fires, in_silent = hits[:, fires], hits[:, silent]
+    picked, best, counted = list[int](), 0.0, 0.0
     while len(picked) < MAX_CUE_LIST:
-        union = hits | found
-        true = union[:, shown.fires] @ shown.weight[shown.fires]
-        sampled = union[:, ~shown.fires] @ shown.weight[~shown.fires] + unseen
-        false = trust * np.maximum(counted + chance - true, 0) + (1 - trust) * sampled
-        f1 = 2 * true / (true + false + n_firing)
+        true = in_fires @ shown.weight[fires]
+        sampled = in_silent @ shown.weight[silent] + UNSEEN * _mean_silent_weight(shown) * share
+        false = trust * np.maximum((counted + chance) * share - true, 0) + (1 - trust) * sampled
+        f1 = 2 * true / (true + false + share * shown.n_firing)
         choice = int(np.argmax(f1))
         if f1[choice] < best + 0.005:
             break
-        best, found = float(f1[choice]), union[choice]
-        counted += float(chance[choice])
+        best, counted = float(f1[choice]), counted + float(chance[choice])
+        in_fires, in_silent = in_fires | in_fires[choice], in_silent | in_silent[choice]
         picked.append(choice)
     return picked
 

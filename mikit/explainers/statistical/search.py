@@ -12,8 +12,10 @@ from mikit.trace import Observation, Rule
 
 BEAM = 8
 MAX_CLAUSES = 3
-COST = 0.006
+COST = 0.01
 """F1 that a unit of complexity must buy."""
+BETTER = 0.02
+"""A further hypothesis beats every one taken by this much in precision or in recall."""
 SAME = 0.8
 """Two rules whose matched windows overlap more than this (Jaccard) are one hypothesis."""
 WORTH = 0.3
@@ -72,17 +74,23 @@ def _overlap(first: np.ndarray, second: np.ndarray) -> float:
     return float((first & second).sum()) / either if either else 1.0
 
 
+def _adds_to(scored: Scored, taken: Scored) -> bool:
+    """Whether a rule matches other windows than one taken, and is better in some way."""
+    better = scored.precision > taken.precision + BETTER or scored.recall > taken.recall + BETTER
+    return better and _overlap(scored.hits, taken.hits) < SAME
+
+
 def distinct(ranked: Sequence[Scored], n: int) -> list[Scored]:
-    """The best by F1, then the best that differ from those taken: in turn by precision (F0.5) and by recall (F2)."""
+    """The best by F1, then of those that add something the best by precision (F0.5), then by recall (F2)."""
     if not ranked or ranked[0].recall <= 0:
         return []
     taken = [ranked[0]]
-    for beta in (0.5, 2.0, 1.0, 0.5)[: max(n - 1, 0)]:
-        worthy = (s for s in ranked if s.f() >= WORTH * taken[0].f())
-        rest = [s for s in worthy if all(_overlap(s.hits, t.hits) < SAME for t in taken)]
-        if rest:
-            taken.append(max(rest, key=lambda s: s.f(beta)))
-    return taken[:n]
+    worthy = [scored for scored in ranked if scored.f() >= WORTH * ranked[0].f()]
+    for beta in (0.5, 2.0, 1.0, 0.5):
+        rest = [scored for scored in worthy if all(_adds_to(scored, other) for other in taken)]
+        if rest and len(taken) < n:
+            taken.append(max(rest, key=lambda scored: scored.f(beta)))
+    return taken
 
 
 def find_rules(observation: Observation, vocabulary: Vocabulary, n: int) -> list[Rule]:

@@ -35,8 +35,10 @@ class Shown:
     documents: Int[np.ndarray, " window"]
     weight: Float[np.ndarray, " window"]
     """Corpus windows that it stands for."""
+    counts: Float[np.ndarray, " text"]
+    """Occurrences of the token in the corpus."""
     occupied: Float[np.ndarray, " text"]
-    """Corpus windows that hold the token, from its count: occurrences over occurrences a window that holds it."""
+    """Corpus windows that hold the token: its count over its occurrences in a window that holds it."""
     n_windows: int
     """Windows in the corpus."""
     n_tokens: int
@@ -52,13 +54,11 @@ class Shown:
         """Share of the corpus's firing windows that are shown."""
         return float(self.fires.sum()) / self.n_firing
 
-    def windows_holding(self, rate: float) -> float:
-        """Corpus windows that hold one of some tokens at least, if their occurrences were thrown at random.
-
-        Args:
-            rate: sum over the tokens of the windows that each would need alone.
-        """
-        return self.n_windows * float(-np.expm1(-rate / self.n_windows))
+    def windows_holding(self, at: Bool[np.ndarray, "window pos"], occurrences: float) -> float:
+        """Corpus windows with a match, from the number of matches in the corpus and from how many a shown window has."""
+        holding = float(self.weight @ at.any(1))
+        in_each = float(self.weight @ at.sum(1)) / holding if holding else 1.0
+        return min(occurrences / in_each, float(self.n_windows))
 
     def support(self, keys: Sequence[int]) -> dict[int, int]:
         """For each key (one a firing window, in order; -1 for none), the number of distinct documents that it comes from."""
@@ -83,17 +83,14 @@ def shown_windows(observation: Observation, vocabulary: Vocabulary) -> Shown:
     peak_code = codes[np.arange(len(windows)), [window.peak_index for window in windows]]
     texts = tuple(code_of)
     n_windows = max(observation.n_windows, len(windows))
-    occupied = _occupied(codes, texts, vocabulary)
-    weight = _weights(observation, windows, fires, codes, peak_code, occupied, n_windows)
-    n_tokens = max(observation.tokens_read, int((codes >= 0).sum()))
-    return Shown(texts, codes, firing, peak_code, fires, documents, weight, occupied, n_windows, n_tokens)
-
-
-def _occupied(codes: np.ndarray, texts: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
     occurrences = np.bincount(codes[codes >= 0], minlength=len(texts))
     holding = np.bincount(np.concatenate([np.unique(row[row >= 0]) for row in codes]), minlength=len(texts))
-    counts = np.array([vocabulary.counts[vocabulary.id_of[t]] if t in vocabulary.id_of else 0 for t in texts])
-    return np.maximum(counts, occurrences) / (occurrences / holding)
+    known = [vocabulary.counts[vocabulary.id_of[text]] if text in vocabulary.id_of else 0 for text in texts]
+    counts = np.maximum(known, occurrences).astype(float)
+    occupied = counts * holding / occurrences
+    weight = _weights(observation, windows, fires, codes, peak_code, occupied, n_windows)
+    n_tokens = max(observation.tokens_read, int((codes >= 0).sum()))
+    return Shown(texts, codes, firing, peak_code, fires, documents, weight, counts, occupied, n_windows, n_tokens)
 
 
 def _weights(

@@ -1,0 +1,209 @@
+"""The nine notebooks of a run, one after another: what is fresh is kept, the rest is executed and must leave its record."""
+
+import ast
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mikit import paths
+from mikit.errors import BadInput, MikitError, StepFailed
+from mikit.runs.directory import RunDirectory
+from mikit.runs.freshness import STEPS
+from mikit.runs.kernel import Kernel, warm_kernel
+from mikit.runs.logs import timed
+from mikit.settings import Params
+from mikit.trace import Trace
+
+log = logging.getLogger(__name__)
+
+NOTEBOOKS = (
+    "step1_initial_observation",
+    "step2_generate_input_hypotheses",
+    "step3_design_input_experiments",
+    "step4_score_input_experiments",
+    "step5_run_intervention",
+    "step6_generate_output_hypotheses",
+    "step7_score_output_hypotheses",
+    "step8_build_chain_hypotheses",
+    "step9_synthesize_chain_explanation",
+)
+"""Names of the pipeline's notebooks, in order."""
+
+PREFLIGHT = """
+from mikit.runs import open_run
+open_run(model={model!r}, layer={layer!r}, feature={feature!r}, run={run!r}, **{settings!r}).target
+"""
+"""What must hold before any notebook starts: a target with that layer and feature. The kernel keeps it for the steps."""
+
+
+def run_pipeline(
+    params: Params, folder: Path | None = None, *, force: bool = False, preflight: str = PREFLIGHT
+) -> Trace:
+    """Run what is not up to date of a run, and give its trace.
+
+    Args:
+        params: what to run; they also say where.
+        folder: the notebooks, those of the pipeline if not given.
+        force: forget what the run has and start over.
+        preflight: Python code, formatted with the params, that the kernel runs before the first notebook.
+
+    Raises:
+        BadInput: a parameter that the target or a step refuses, a notebook that does not take the parameters, or a
+            folder that can't be written.
+        StepFailed: a notebook raised, its kernel died, or it left no valid record.
+        MikitError: another process holds the run.
+    """
+    folder = folder or paths.notebooks() / "pipeline"
+    values = notebook_parameters(params)
+    for name in NOTEBOOKS:
+        check_parameters(folder / f"{name}.ipynb", values)
+    directory = RunDirectory(params)
+    with directory.lock(), contextlib.ExitStack() as stack:
+        if force:
+            _forget(directory)
+        kernel: Kernel | None = None
+        for step in STEPS:
+            if _is_done(directory, step):
+                log.info("step %d of 9 is up to date", step)
+                continue
+            if kernel is None:
+                directory.trace_path.unlink(missing_ok=True)
+                directory.report_path.unlink(missing_ok=True)
+                kernel = stack.enter_context(warm_kernel(directory.path / ".kernel.log"))
+                _preflight(kernel, preflight.format(**values))
+            _run_step(directory, step, folder / _file(step), values, kernel)
+        trace = directory.read_trace()
+        assert trace is not None, "the last step is done only with a trace"
+        if not directory.report_path.exists():
+            _report(trace, directory)
+        return trace
+
+
+def notebook_parameters(params: Params) -> dict[str, Any]:
+    """What the notebooks are given: four names, and `settings` with every other parameter that differs from its default."""
+    plain = params.model_dump(mode="json")
+    named = {name: plain[name] for name in ("model", "layer", "feature", "run")}
+    settings = params.model_dump(mode="json", exclude_defaults=True, exclude=set(named))
+    return named | {"settings": {name: value for name, value in settings.items() if value != {}}}
+
+
+def check_parameters(notebook: Path, values: Mapping[str, Any]) -> None:
+    """Refuse a notebook that would ignore a parameter; papermill only warns.
+
+    Raises:
+        BadInput: the notebook is missing or torn, has no cell tagged `parameters`, or that cell lacks one of the names.
+    """
+    import nbformat
+
+    try:
+        cells = nbformat.read(notebook, as_version=4).cells
+    except Exception as error:  # nbformat raises errors of several libraries
+        raise BadInput(f"{notebook} can't be read as a notebook: {str(error).splitlines()[0]}") from None
+    tagged = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    if not tagged:
+        raise BadInput(f"{notebook} has no cell tagged 'parameters': it would run with its own defaults")
+    known = assigned_names(tagged[0].source)
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise BadInput(f"{notebook}: unknown parameter {unknown[0]!r}: its parameters cell has {', '.join(known)}")
+
+
+def assigned_names(source: str) -> list[str]:
+    """Names that a cell's top-level assignments bind, in order."""
+    names: list[str] = []
+    for node in ast.parse(source).body:
+        targets: Sequence[ast.expr] = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) and node.value else targets
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+    return names
+
+
+def _file(step: int) -> str:
+    return f"{NOTEBOOKS[step - 1]}.ipynb"
+
+
+def _forget(directory: RunDirectory) -> None:
+    for path in directory.path.iterdir():
+        if path.suffix in {".ipynb", ".json", ".html"}:
+            path.unlink()
+
+
+def _is_done(directory: RunDirectory, step: int) -> bool:
+    """Whether a step has a fresh record, its executed notebook and, if it is the last, the trace."""
+    return directory.is_fresh(step) and _has_notebook(directory, step) and (step < STEPS[-1] or _has_trace(directory))
+
+
+def _has_trace(directory: RunDirectory) -> bool:
+    return directory.read_trace() is not None
+
+
+def _partial(directory: RunDirectory, step: int) -> Path:
+    return directory.path / f".{NOTEBOOKS[step - 1]}.partial.ipynb"
+
+
+def _has_notebook(directory: RunDirectory, step: int) -> bool:
+    """Whether the executed notebook is there; stopped between record and notebook, a run left it under another name."""
+    final, partial = directory.path / _file(step), _partial(directory, step)
+    if not final.exists() and partial.exists():
+        partial.replace(final)
+    return final.exists()
+
+
+def _preflight(kernel: Kernel, code: str) -> None:
+    from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+    try:
+        with timed("checks before the first step"):
+            kernel.run(code)
+    except CellExecutionError as error:
+        raise _as_ours(error.ename, error.evalue, "checks before the first step") from None
+    except DeadKernelError:
+        raise StepFailed("checks before the first step: the kernel died (out of memory?)") from None
+
+
+def _as_ours(name: str, text: str, where: str) -> MikitError:
+    """What was raised in a kernel, as an error of this process: bad input stays bad input."""
+    line = next(iter(text.splitlines()), "")
+    return BadInput(line) if name == BadInput.__name__ else StepFailed(f"{where}: {name}: {line}")
+
+
+def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str, Any], kernel: Kernel) -> None:
+    """Execute one notebook. Only its record proves that it worked: papermill takes a dead kernel for success."""
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    from mikit.runs.papermill_engine import execute
+
+    final, partial = directory.path / _file(step), _partial(directory, step)
+    failed = final.with_suffix(".failed.ipynb")
+    for old in (final, partial, failed):
+        old.unlink(missing_ok=True)
+    where = f"step {step} failed in {failed} (steps before it are kept: mend the cause and run the same again)"
+    try:
+        with timed(f"step {step} of 9, {NOTEBOOKS[step - 1].split('_', 1)[1].replace('_', ' ')}"):
+            kernel.clear()
+            execute(source, partial, final, values, kernel)
+        if not directory.is_fresh(step):
+            raise StepFailed(f"{where}: it left no valid {directory.step_path(step).name}")
+        if step == STEPS[-1] and not _has_trace(directory):
+            raise StepFailed(f"{where}: it left no valid {directory.trace_path.name}")
+    except PapermillExecutionError as error:
+        raise _as_ours(error.ename, error.evalue, where) from None
+    except DeadKernelError:
+        raise StepFailed(f"{where}: the kernel died (out of memory?)") from None
+    else:
+        partial.replace(final)
+    finally:
+        if partial.exists():
+            partial.replace(failed)
+
+
+def _report(trace: Trace, directory: RunDirectory) -> None:
+    import importlib.util
+    if importlib.util.find_spec("mikit.runs.report") is None:
+        return
+    from mikit.runs.report import write_report
+
+    write_report(trace, directory.report_path)

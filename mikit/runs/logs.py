@@ -1,0 +1,34 @@
+"""What a person sees of a run: log lines on standard error, and a clock beside the step that is running."""
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+log = logging.getLogger(__name__)
+LOUD = ("papermill", "nbclient", "traitlets", "asyncio")
+"""Libraries that repeat in many lines what one line of ours says."""
+
+
+def configure_logging(debug: bool = False) -> None:
+    """Send the package's log lines to standard error; those of other libraries only when debugging."""
+    logging.basicConfig(format="%(message)s", level=logging.DEBUG if debug else logging.WARNING, force=True)
+    logging.getLogger("mikit").setLevel(logging.DEBUG if debug else logging.INFO)
+    for name in LOUD:
+        logging.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
+
+
+@contextlib.contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Show a running clock on a terminal while the block runs; log how long it took when it ends well."""
+    console = Console(file=sys.stderr)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    started = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task(what, total=None)
+        yield
+    log.info("%s: %.1f s", what, time.monotonic() - started)

@@ -1,0 +1,108 @@
+"""The nine steps from evidence to verdict: each a function of a run, each in a notebook of the same name."""
+
+from mikit.evidence.observe import observe as observe_feature
+from mikit.experiments.input_score import choose_input, score_input
+from mikit.experiments.intervene import intervene as intervene_on
+from mikit.experiments.output_score import choose_output, score_output
+from mikit.experiments.texts import design_experiment
+from mikit.runs.run import Run, step
+from mikit.runs.verdict import Found, chain_of, chosen, trace_of
+from mikit.trace import (
+    Chain,
+    InputEval,
+    InputExperiments,
+    InputHypotheses,
+    Intervention,
+    Observation,
+    OutputEval,
+    OutputHypotheses,
+    Trace,
+)
+
+
+@step(1, Observation)
+def observe(run: Run) -> Observation:
+    """Where the feature fires: windows of the corpus, its scale, and what its direction writes to the logits."""
+    return observe_feature(run.target, run.store, run.feature, run.protocol, run.params.seed)
+
+
+@step(2, InputHypotheses)
+def hypothesise_input(run: Run) -> InputHypotheses:
+    """What makes it fire: up to three hypotheses, written from the windows of `explain`."""
+    return run.explainer.input_hypotheses(run.need(observe), run.vocabulary, run.params.max_hypotheses)
+
+
+@step(3, InputExperiments)
+def design_input(run: Run) -> InputExperiments:
+    """Texts that each hypothesis says should fire, and texts that it says should not; no activation is looked at."""
+    hypotheses = run.need(hypothesise_input).hypotheses
+    n = run.protocol.n_select
+    return InputExperiments(experiments=[design_experiment(run.setting, h, "select", n) for h in hypotheses])
+
+
+@step(4, InputEval)
+def score_inputs(run: Run) -> InputEval:
+    """Which hypothesis predicts best where the feature fires, on `select`."""
+    observation, hypotheses = run.need(observe), run.need(hypothesise_input).hypotheses
+    experiments = run.need(design_input).experiments
+    scores = [
+        score_input(run.setting, run.feature, observation, hypothesis, experiment)
+        for hypothesis, experiment in zip(hypotheses, experiments, strict=True)
+    ]
+    return InputEval(per_hypothesis=scores, chosen=choose_input(scores))
+
+
+@step(5, Intervention)
+def intervene(run: Run) -> Intervention:
+    """What adding the feature's direction does to the next token, beside directions that should do nothing alike."""
+    return intervene_on(run.setting, run.feature, run.need(observe))
+
+
+@step(6, OutputHypotheses)
+def hypothesise_output(run: Run) -> OutputHypotheses:
+    """What it does to the output: up to three hypotheses, written from the `explain` prompts."""
+    return run.explainer.output_hypotheses(run.need(intervene), run.params.max_hypotheses)
+
+
+@step(7, OutputEval)
+def score_outputs(run: Run) -> OutputEval:
+    """Which hypothesis tells moved tokens from matched distractors best, on the `select` prompts."""
+    observation, intervention = run.need(observe), run.need(intervene)
+    scores = [
+        score_output(run.setting, run.feature, observation, intervention, hypothesis, "select")
+        for hypothesis in run.need(hypothesise_output).hypotheses
+    ]
+    return OutputEval(per_hypothesis=scores, chosen=choose_output(scores))
+
+
+@step(8, Chain)
+def test_chain(run: Run) -> Chain:
+    """Whether the feature is what carries the effect: five causal checks of the best pair, on `select`."""
+    return chain_of(
+        run,
+        "select",
+        run.need(observe),
+        run.need(intervene),
+        chosen(run.need(hypothesise_input).hypotheses, run.need(score_inputs).chosen),
+        chosen(run.need(hypothesise_output).hypotheses, run.need(score_outputs).chosen),
+    )
+
+
+@step(9, Trace)
+def conclude(run: Run) -> Trace:
+    """The verdict: the chosen pair scored once on `confirm`, with gates, nulls and provenance."""
+    return trace_of(run, Found(*(run.need(function) for function in ALL[:-1])))
+
+
+ALL = (
+    observe,
+    hypothesise_input,
+    design_input,
+    score_inputs,
+    intervene,
+    hypothesise_output,
+    score_outputs,
+    test_chain,
+    conclude,
+)
+"""The steps in order."""

@@ -1,0 +1,231 @@
+"""From what the steps found to the verdict: the chain, the confirmation on unseen texts and prompts, and the trace."""
+
+import importlib.metadata
+import platform
+import time
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mikit.evidence.prompts import prompts_hash
+from mikit.experiments.checks import functional_score, run_checks
+from mikit.experiments.input_score import score_input
+from mikit.experiments.output_score import score_output
+from mikit.experiments.texts import design_experiment
+from mikit.gates import is_confirmed, judge_gates
+from mikit.runs.nulls import try_nulls
+from mikit.runs.run import Run
+from mikit.trace import (
+    Chain,
+    Estimate,
+    FinalMetrics,
+    Gates,
+    InputEval,
+    InputExperiments,
+    InputHypotheses,
+    InputHypothesis,
+    InputRound,
+    InputScore,
+    Interpretations,
+    Intervention,
+    Meta,
+    Null,
+    Observation,
+    OutputEval,
+    OutputHypotheses,
+    OutputHypothesis,
+    OutputRound,
+    OutputScore,
+    Proportion,
+    Provenance,
+    Record,
+    Split,
+    Status,
+    TokenCost,
+    Trace,
+)
+
+SILENT_KINDS = ("dead", "special_only")
+"""Kinds for which there is no text to explain."""
+LIBRARIES = ("torch", "transformers", "numpy", "scipy", "safetensors", "pydantic", "papermill")
+H = TypeVar("H", InputHypothesis, OutputHypothesis)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The outputs of steps 1 to 8."""
+
+    observation: Observation
+    input_hypotheses: InputHypotheses
+    experiments: InputExperiments
+    input_eval: InputEval
+    intervention: Intervention
+    output_hypotheses: OutputHypotheses
+    output_eval: OutputEval
+    chain: Chain
+
+    @property
+    def input_choice(self) -> InputHypothesis | None:
+        """The hypothesis that step 4 chose."""
+        return chosen(self.input_hypotheses.hypotheses, self.input_eval.chosen)
+
+    @property
+    def output_choice(self) -> OutputHypothesis | None:
+        """The hypothesis that step 7 chose."""
+        return chosen(self.output_hypotheses.hypotheses, self.output_eval.chosen)
+
+
+def chosen(hypotheses: list[H], identity: str | None) -> H | None:
+    """The hypothesis of that id."""
+    return next((hypothesis for hypothesis in hypotheses if hypothesis.id == identity), None)
+
+
+def chain_of(
+    run: Run,
+    split: Split,
+    observation: Observation,
+    intervention: Intervention,
+    input_choice: InputHypothesis | None,
+    output_choice: OutputHypothesis | None,
+) -> Chain:
+    """The five checks of a pair on one split; none where there is nothing to check."""
+    if intervention.null or output_choice is None:
+        why = intervention.null_reason or "there is no output hypothesis to check"
+        return Chain(split=split, best_pair=None, checks=[], functional_score=None, explanation=f"No chain: {why}.")
+    checks = run_checks(run.setting, run.feature, observation, intervention, output_choice, split)
+    if input_choice is None:
+        return Chain(
+            split=split,
+            best_pair=None,
+            checks=checks,
+            functional_score=functional_score(checks),
+            explanation=f"What makes the feature fire is not known; where it fires, {_lower(output_choice.text)}",
+        )
+    return Chain(
+        split=split,
+        best_pair=(input_choice.id, output_choice.id),
+        checks=checks,
+        functional_score=functional_score(checks),
+        plausibility=run.explainer.plausibility(input_choice.text, output_choice.text),
+        explanation=f"The feature {_lower(input_choice.text).rstrip('.')}; there it {_lower(output_choice.text)}",
+    )
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def trace_of(run: Run, found: Found) -> Trace:
+    """Score the chosen pair once on `confirm`, judge it, try the nulls, and put everything together."""
+    start = time.monotonic()
+    observation = found.observation
+    if observation.feature_kind in SILENT_KINDS:
+        return _assemble(run, found, "dead", None, None, None, {}, time.monotonic() - start)
+    input_score, output_score = _confirm_input(run, found), _confirm_output(run, found)
+    chain = chain_of(run, "confirm", observation, found.intervention, found.input_choice, found.output_choice)
+    nulls = try_nulls(run, found) if run.params.nulls else {}
+    return _assemble(run, found, "complete", input_score, output_score, chain, nulls, time.monotonic() - start)
+
+
+def _confirm_input(run: Run, found: Found) -> InputScore | None:
+    if found.input_choice is None:
+        return None
+    experiment = design_experiment(run.setting, found.input_choice, "confirm", run.protocol.n_confirm)
+    return score_input(run.setting, run.feature, found.observation, found.input_choice, experiment)
+
+
+def _confirm_output(run: Run, found: Found) -> OutputScore | None:
+    if found.output_choice is None:
+        return None
+    return score_output(run.setting, run.feature, found.observation, found.intervention, found.output_choice, "confirm")
+
+
+def _assemble(
+    run: Run,
+    found: Found,
+    status: Status,
+    input_score: InputScore | None,
+    output_score: OutputScore | None,
+    chain: Chain | None,
+    nulls: dict[str, Null],
+    own_seconds: float,
+) -> Trace:
+    gates = judge_gates(found.observation, input_score, output_score, chain, found.intervention, run.protocol)
+    files = run.directory.files()
+    seconds = {f"step{step}": file.seconds for step, file in files.items() if step < 9} | {"step9": own_seconds}
+    intervals: dict[str, Estimate | Proportion] = {}
+    if input_score:
+        intervals |= {"activation_coverage": input_score.coverage, "boundary_rejection": input_score.rejection}
+    if output_score:
+        intervals["output_score"] = output_score.score
+    return Trace(
+        meta=Meta(
+            layer_id=run.params.layer,
+            feature_id=run.feature,
+            run=run.params.run,
+            status=status,
+            feature_kind=found.observation.feature_kind,
+            started_at=min(file.started_at for file in files.values()),
+            seconds=sum(seconds.values()),
+            interpretations=Interpretations(
+                input=found.input_choice.text if found.input_choice else None,
+                output=found.output_choice.text if found.output_choice else None,
+                chain=chain.explanation if chain else None,
+            ),
+            final_metrics=FinalMetrics(
+                activation_coverage=input_score.coverage.value if input_score else None,
+                boundary_rejection=input_score.rejection.value if input_score else None,
+                output_score=output_score.score.value if output_score else None,
+                functional_score=chain.functional_score if chain else None,
+            ),
+            intervals=intervals,
+            gate_pass=gates,
+            confirmed=is_confirmed(gates, input_score, output_score),
+            recall=input_score.recall.value if input_score else None,
+            grey_share=input_score.grey_share if input_score else None,
+            scoring_dose=None if found.intervention.null else found.intervention.scoring_dose,
+            confirm_batches=int(status == "complete"),
+            nulls=nulls,
+            token_cost=TokenCost(),
+            rounds=0,
+        ),
+        input_round=InputRound(
+            observation=found.observation,
+            hypotheses=found.input_hypotheses.hypotheses,
+            experiments=found.experiments.experiments,
+            eval=found.input_eval.model_copy(update={"confirm": input_score}),
+        ),
+        output_round=OutputRound(
+            interventions=[found.intervention],
+            hypotheses=found.output_hypotheses.hypotheses,
+            eval=found.output_eval.model_copy(update={"confirm": output_score}),
+        ),
+        chain=chain,
+        provenance=provenance_of(run, seconds),
+    )
+
+
+def provenance_of(run: Run, step_seconds: dict[str, float]) -> Provenance:
+    """What was run on what."""
+    target = run.target
+    versions = {name: importlib.metadata.version(name) for name in ("mikit", *LIBRARIES)}
+    return Provenance(
+        model_id=target.model_id,
+        model_hash=target.model_hash,
+        sae_id=target.sae.id,
+        sae_hash=target.sae.hash,
+        layer=target.layer,
+        feature=run.feature,
+        hook_point=target.hook_point,
+        tokenizer_hash=target.tokenizer_hash,
+        bos_id=target.bos_id,
+        dtype=str(target.model.dtype).removeprefix("torch."),
+        device=str(target.device),
+        corpus=run.store.corpus_name,
+        corpus_hash=run.store.corpus_hash,
+        prompts_hash=prompts_hash(target),
+        versions=versions | {"python": platform.python_version()},
+        params=run.params.model_dump(mode="json"),
+        seed=run.params.seed,
+        explainer=run.explainer.name,
+        step_seconds=step_seconds,
+    )
