@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 Split = Literal["explain", "select", "confirm"]
 SPLITS: tuple[Split, ...] = ("explain", "select", "confirm")

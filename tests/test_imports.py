@@ -25,7 +25,7 @@ KNOWS = {
     "experiments": {"experiments", "explainers", "evidence", "targets"},
     "gates": {"experiments.statistics"},
     "llm": set(),
-    "viz": set(),
+    "viz": {"viz"},
     "widgets": {"viz", "runs"},
     "runs": {"runs", "gates", "viz", "experiments", "explainers", "evidence", "targets"},
     "cli": {"runs", "targets"},

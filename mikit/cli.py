@@ -1,0 +1,208 @@
+"""The `mikit` command: what a person types, turned into calls of the library, and failures into one line each."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer import Argument, Option
+
+from mikit import __version__, paths
+from mikit.errors import BadInput, MikitError
+from mikit.settings import Params
+from mikit.settings_sources import Effective, effective, from_assignments, parse, variables
+
+INTERRUPTED = 130
+GATE_NOT_PASSED = 3
+FEATURE_EXAMPLE = "Example: mikit run --model planted --layer 0 --feature 3 --run first"
+
+app = typer.Typer(
+    help="Explain features of sparse autoencoders from both ends, and test the explanations.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _option(name: str, metavar: str) -> Any:
+    """An option for a parameter. All are text here: the params file, the environment and the line share one parser."""
+    field = Params.model_fields[name]
+    default = "" if field.default is None else f" [default: {field.default}]"
+    return Option(f"--{name.replace('_', '-')}", metavar=metavar, help=f"{field.description}{default}")
+
+
+@app.callback(invoke_without_command=True)
+def _mikit(
+    version: Annotated[bool, Option("--version", help="Print the version.")] = False,
+    debug: Annotated[bool, Option("--debug", help="Log everything, and show the traceback of a failure.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"mikit {__version__}")
+        raise typer.Exit
+
+
+@app.command(epilog=FEATURE_EXAMPLE)
+def run(
+    context: typer.Context,
+    params: Annotated[Path | None, Option(help="YAML file of parameters, such as params/demo.yaml.")] = None,
+    model: Annotated[str | None, _option("model", "NAME")] = None,
+    layer: Annotated[str | None, _option("layer", "L")] = None,
+    feature: Annotated[str | None, _option("feature", "F")] = None,
+    run: Annotated[str | None, _option("run", "NAME")] = None,
+    source: Annotated[str | None, _option("source", "NAME")] = None,
+    corpus: Annotated[str | None, _option("corpus", "NAME|PATH")] = None,
+    corpus_tokens: Annotated[str | None, _option("corpus_tokens", "N")] = None,
+    document_tokens: Annotated[str | None, _option("document_tokens", "N")] = None,
+    explainer: Annotated[str | None, _option("explainer", "NAME")] = None,
+    max_hypotheses: Annotated[str | None, _option("max_hypotheses", "N")] = None,
+    seed: Annotated[str | None, _option("seed", "N")] = None,
+    batch: Annotated[str | None, _option("batch", "N")] = None,
+    nulls: Annotated[bool | None, Option(help=Params.model_fields["nulls"].description)] = None,
+    assignments: Annotated[
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any parameter by name: protocol.n_select=10.")
+    ] = None,
+    show_params: Annotated[bool, Option(help="Print each effective value with its origin, and stop.")] = False,
+    require_gates: Annotated[bool, Option(help=f"Exit with {GATE_NOT_PASSED} unless all three gates pass.")] = False,
+    force: Annotated[bool, Option(help="Start over: forget the steps that are done.")] = False,
+) -> None:
+    """Run the nine notebooks on one feature; steps that are done, with the same parameters, are kept.
+
+    A parameter's value comes from the command line, else from the environment (MIKIT_FEATURE=3), else from the file
+    given with --params, else it is the default.
+    """
+    given = _given(context.params, assignments or [])
+    chosen = effective(given, os.environ, params)
+    if show_params:
+        _show(chosen)
+        return
+    from mikit.runs.engine import run_pipeline
+
+    trace = run_pipeline(chosen.params, force=force)
+    _summarise(chosen.params)
+    if require_gates and not trace.meta.gate_pass.all_pass:
+        raise typer.Exit(GATE_NOT_PASSED)
+
+
+def _given(options: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """The parameters on the command line, by dotted name."""
+    texts = {name: value for name, value in options.items() if name in Params.model_fields and value is not None}
+    by_name = from_assignments(assignments)
+    if twice := sorted(set(texts) & set(by_name)):
+        raise BadInput(f"--set {twice[0]}: also given as --{twice[0].replace('_', '-')}: valid: one of the two")
+    return by_name | {n: parse(n, text, f"--{n}") if isinstance(text, str) else text for n, text in texts.items()}
+
+
+def _show(chosen: Effective) -> None:
+    rows = [*chosen.rows(), *variables(os.environ)]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, value, origin in rows:
+        typer.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin}")
+
+
+def _summarise(params: Params) -> None:
+    from mikit.runs.directory import RunDirectory
+
+    directory = RunDirectory(params)
+    trace = directory.read_trace()
+    assert trace is not None
+    meta = trace.meta
+    typer.echo(f"{params.model}, layer {meta.layer_id}, feature {meta.feature_id}: {meta.status}, {meta.feature_kind}")
+    for end in ("input", "output", "chain"):
+        said = getattr(meta.interpretations, end)
+        typer.echo(f"  {end:<6} {getattr(meta.gate_pass, end):<9} {said or 'no explanation'}")
+        if reason := meta.gate_pass.reasons.get(end):
+            typer.echo(f"  {'':<16} {reason}")
+    typer.echo(f"  {'confirmed' if meta.confirmed else 'not confirmed'}")
+    typer.echo(f"trace:  {directory.trace_path}\nreport: {directory.report_path}")
+
+
+@app.command(epilog="Example: mikit fetch all")
+def fetch(name: Annotated[str, Argument(metavar="NAME", help="smollm2-135m, corpus, or all.")]) -> None:
+    """Get the weights and texts of the embedded default, and make them ready for use, once."""
+    from mikit.runs.fetch import fetch
+
+    for line in fetch(name):
+        typer.echo(line)
+
+
+@app.command(epilog="Example: mikit doctor")
+def doctor() -> None:
+    """Say what is installed, what is missing, and what to do; exits with 1 if something needed is missing."""
+    from mikit.runs.doctor import examine
+
+    findings = examine()
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        remedy = f"  -> {finding.remedy}" if finding.remedy else ""
+        typer.echo(f"{finding.state:<7} {finding.name:<{width}}  {finding.detail}{remedy}")
+    missing = [finding.name for finding in findings if finding.state == "missing"]
+    typer.echo(f"missing: {', '.join(missing)}" if missing else "everything that a run needs is there")
+    if missing:
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: mikit report outputs/layer-12/feature-7/demo")
+def report(run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="Folder of a finished run.")]) -> None:
+    """Make report.html of a run again, from its trace alone."""
+    from pydantic import ValidationError
+
+    from mikit.runs.report import write_report
+    from mikit.trace import Trace
+
+    try:
+        trace = Trace.model_validate_json((run_dir / "trace.json").read_bytes())
+    except (OSError, ValidationError):
+        valid = f"{paths.outputs()}/layer-L/feature-F/RUN"
+        raise BadInput(f"{run_dir} holds no valid trace.json: valid: the folder of a finished run, {valid}") from None
+    write_report(trace, run_dir / "report.html")
+    typer.echo(run_dir / "report.html")
+
+
+def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and give its exit status; every failure is one line on standard error.
+
+    Args:
+        arguments: what follows `mikit`, the process's own if not given.
+    """
+    from mikit.runs.logs import configure_logging
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    configure_logging(debug)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        # --debug may stand anywhere; without a word, the help is what is wanted
+        status = app([word for word in words if word != "--debug"] or ["--help"], "mikit", standalone_mode=False)
+    except MikitError as error:
+        return _fail(str(error), error.exit_status, debug)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except Exception as error:
+        # a usage error, which typer knows by a class of its own, or a fault of ours
+        usage = getattr(error, "format_message", None)
+        text = usage() if usage else f"{type(error).__name__}: {error} (--debug shows where)"
+        return _fail(text, getattr(error, "exit_code", 1), debug)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if status == INTERRUPTED:
+        return _fail("interrupted; what is done is kept: the same command goes on from there", INTERRUPTED, debug)
+    return int(status or 0)
+
+
+def _fail(text: str, status: int, debug: bool) -> int:
+    if debug:
+        logging.getLogger(__name__).debug("traceback:", exc_info=True)
+    typer.echo(f"mikit: {' '.join(text.split())}", err=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

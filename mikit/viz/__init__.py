@@ -1,0 +1,25 @@
+"""Pictures of what a run found: each function takes records of `mikit.trace` and returns a Figure, or HTML."""
+
+from mikit.viz.inputs import plot_activations, plot_case_activations, plot_input_scores, plot_logit_lens
+from mikit.viz.outputs import plot_controls, plot_doses, plot_output_score, plot_token_effects
+from mikit.viz.svg import inline_svg
+from mikit.viz.text import visible
+from mikit.viz.verdicts import plot_checks, plot_gates
+from mikit.viz.windows import show_windows, windows_html
+
+__all__ = [
+    "inline_svg",
+    "plot_activations",
+    "plot_case_activations",
+    "plot_checks",
+    "plot_controls",
+    "plot_doses",
+    "plot_gates",
+    "plot_input_scores",
+    "plot_logit_lens",
+    "plot_output_score",
+    "plot_token_effects",
+    "show_windows",
+    "visible",
+    "windows_html",
+]

@@ -1,0 +1,207 @@
+"""Figures of the input end: where the feature fires, and how well its hypotheses say so."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mikit.settings import Protocol
+from mikit.trace import GATED_STRATA, STRATA, InputScore, LensToken, Observation, Proportion, ScoredCase
+from mikit.viz import style
+from mikit.viz.style import bars, empty, interval, panels, percent, reference, styled
+from mikit.viz.text import token_label
+
+WINDOW_KINDS = {
+    "top": ("strongest", style.FEATURE, "o"),
+    "quantile": ("over the quantiles", style.CONTROLS["random_live"], "o"),
+    "silent_trigger": ("silent, with a trigger", style.SECOND, "v"),
+    "silent_random": ("silent, at random", style.OTHER, "s"),
+}
+GROUPS = {
+    "positive": "positives",
+    "authored": "near misses:\nauthored",
+    "corpus": "near misses:\ncorpus",
+    "neighbour": "near misses:\nneighbour",
+    "random": "random texts\n(not gated)",
+}
+
+
+@styled
+def plot_activations(observation: Observation) -> Figure:
+    """Activations of the tokens in the windows shown, and the peak of each window, with tau and ref."""
+    figure, (tokens, peaks) = panels(_fires_how_often(observation), height=3.1, columns=2)
+    values = np.array([a for window in observation.windows for a in window.activations if a > 0])
+    if not values.size:
+        empty(tokens, "no token of the windows shown\nhas an activation above 0")
+    else:
+        tokens.hist(values, bins=40, color=style.HOT)
+        tokens.set(xlabel="activation of a token", ylabel="tokens in the windows shown", yscale="log")
+        tokens.set_title(f"{np.mean(values < observation.tau):.0%} of non-zero activations are below tau", color=style.MUTED)
+        _scale(tokens, observation, vertical=True)
+    _peaks(peaks, observation)
+    return figure
+
+
+def _fires_how_often(observation: Observation) -> str:
+    if not observation.firing_windows:
+        return f"No window fires in {observation.tokens_read:,} tokens"
+    share = observation.firing_windows / max(observation.n_windows, 1)
+    tokens = percent(observation.density)
+    return f"Fires in {percent(share)} of {observation.n_windows:,} windows; {tokens} of tokens have an activation above 0"
+
+
+def _peaks(axes: Axes, observation: Observation) -> None:
+    start = 0
+    for kind, (name, color, marker) in WINDOW_KINDS.items():
+        values = sorted((window.peak for window in observation.windows if window.kind == kind), reverse=True)
+        places = np.arange(start, start + len(values))
+        axes.plot(places, values, marker, color=color, markersize=3.5, label=f"{name} ({len(values)})")
+        start += len(values)
+    if not start:
+        return empty(axes, "no windows")
+    axes.set(xlabel="window, ranked in its group", ylabel="peak activation")
+    axes.set_title("peak of each window shown", color=style.MUTED)
+    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.94), handletextpad=0.2)
+    axes.grid(axis="y")
+    return _scale(axes, observation, vertical=False)
+
+
+def _scale(axes: Axes, observation: Observation, vertical: bool) -> None:
+    if observation.ref > 0:
+        reference(axes, observation.tau, f"tau {observation.tau:.3g}", vertical)
+        reference(axes, observation.ref, f"ref {observation.ref:.3g}", vertical)
+
+
+@styled
+def plot_logit_lens(observation: Observation, n: int = 12) -> Figure:
+    """The tokens that the feature's direction points to and away from, by its logit lens."""
+    first = ", ".join(token_label(token.token) for token in observation.promoted[:3])
+    title = f"Read through the unembedding, the direction points to {first}" if first else "The logit lens is empty"
+    return token_pair(title, observation.promoted[:n], observation.suppressed[:n], "logit", ("points to", "points away from"))
+
+
+def token_pair(
+    title: str, up: Sequence[LensToken], down: Sequence[LensToken], unit: str, names: tuple[str, str]
+) -> Figure:
+    """Two panels of tokens with their values as bars: those moved up, and those moved down."""
+    figure, axes = panels(title, height=0.55 + 0.24 * max(len(up), len(down), 4), columns=2)
+    for panel, tokens, name, color in zip(axes, (up, down), names, (style.FEATURE, style.OTHER), strict=True):
+        if not tokens:
+            empty(panel, f"{name}: no tokens")
+            continue
+        bars(panel, [token_label(token.token) for token in tokens], [token.value for token in tokens], color)
+        panel.set_title(name, color=style.MUTED)
+        panel.set_xlabel(unit)
+    return figure
+
+
+@styled
+def plot_input_scores(scores: Sequence[InputScore], protocol: Protocol | None = None) -> Figure:
+    """Coverage, rejection by stratum and recall of each hypothesis, with Wilson intervals and the gates' lines.
+
+    Args:
+        scores: at most three are told apart by colour.
+        protocol: where the gates stand; the default one if not given.
+    """
+    protocol = protocol or Protocol()
+    figure, (axes,) = panels(_passing(scores, protocol), height=1.4 + 0.33 * len(_rows(protocol)) + 0.1 * len(scores))
+    if not scores:
+        empty(axes, "no hypothesis was scored")
+        return figure
+    offsets = (np.arange(len(scores)) - (len(scores) - 1) / 2) * min(0.26, 0.7 / len(scores))
+    colors = (style.FEATURE, style.SECOND, style.THIRD)
+    for i, (score, offset) in enumerate(zip(scores, offsets, strict=True)):
+        color = colors[i % len(colors)]
+        for y, (name, gate) in enumerate(_rows(protocol)):
+            interval(axes, _shares(score)[name], y + offset, color)
+            if gate is not None and i == 0:
+                axes.plot([gate, gate], [y - 0.45, y + 0.45], color=style.INK, linewidth=1.6)
+        axes.plot([], [], "o", color=color, label=f"{score.hypothesis} on {score.split}")
+    axes.plot([], [], "|", color=style.INK, markersize=10, markeredgewidth=1.6, label="gate")
+    _label_rows(axes, [name for name, _ in _rows(protocol)], _shares(scores[0]))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(scores) + 1, borderpad=0)
+    return figure
+
+
+def _rows(protocol: Protocol) -> list[tuple[str, float | None]]:
+    """The rows of the figure from top to bottom, each with its gate."""
+    strata = [f"silent: {stratum}" for stratum in STRATA]
+    return [
+        ("activation coverage", protocol.gate_coverage),
+        ("boundary rejection", protocol.gate_rejection),
+        *((row, None) for row in strata),
+        ("recall, not gated", None),
+        ("specificity, not gated", None),
+    ]
+
+
+def _shares(score: InputScore) -> dict[str, Proportion]:
+    none = Proportion(value=None, low=None, high=None, n=0)
+    return {
+        "activation coverage": score.coverage,
+        "boundary rejection": score.rejection,
+        **{f"silent: {stratum}": score.strata.get(stratum, none) for stratum in STRATA},
+        "recall, not gated": score.recall,
+        "specificity, not gated": score.specificity,
+    }
+
+
+def _label_rows(axes: Axes, names: Sequence[str], shares: dict[str, Proportion]) -> None:
+    axes.set_yticks(range(len(names)), [f"{name}  (n {shares[name].n})" for name in names])
+    axes.tick_params(axis="y", length=0)
+    axes.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.4, -0.6), xlabel="share of cases, with 95 % interval")
+    axes.axhline(1.5, color=style.RULE, linewidth=1)
+    axes.grid(axis="x")
+
+
+def _passing(scores: Sequence[InputScore], protocol: Protocol) -> str:
+    """The best of the scores as a sentence."""
+    known = [score for score in scores if score.coverage.value is not None and score.rejection.value is not None]
+    if not known:
+        return "No hypothesis could be scored"
+    best = max(known, key=lambda score: min(score.coverage.value or 0, score.rejection.value or 0))
+    coverage, rejection = best.coverage.value or 0, best.rejection.value or 0
+    passes = coverage >= protocol.gate_coverage and rejection >= protocol.gate_rejection
+    verb = "reaches both gates" if passes else "misses a gate"
+    return f"{best.hypothesis} {verb}: {coverage:.0%} of positives fire, {rejection:.0%} of near misses stay silent"
+
+
+@styled
+def plot_case_activations(score: InputScore, tau: float) -> Figure:
+    """The activation of every scored text, by group, with tau.
+
+    Args:
+        score: of one hypothesis.
+        tau: the observation's firing threshold.
+    """
+    groups = {group: [case for case in score.cases if _group(case) == group] for group in GROUPS}
+    positives, near = groups["positive"], [case for stratum in GATED_STRATA for case in groups[stratum]]
+    fired = sum(case.fires for case in near)
+    title = (
+        f"{sum(case.fires for case in positives)} of {len(positives)} positives fire, "
+        f"and {fired} of {len(near)} near misses do although they should not"
+    )
+    figure, (axes,) = panels(title, height=3.0)
+    rng = np.random.default_rng(0)
+    for x, cases in enumerate(groups.values()):
+        for case, shift in zip(cases, rng.uniform(-0.22, 0.22, len(cases)), strict=True):
+            _case(axes, x + shift, case)
+    axes.set_xticks(range(len(GROUPS)), [f"{name}\nn {len(cases)}" for name, cases in zip(GROUPS.values(), groups.values(), strict=True)])
+    axes.tick_params(axis="x", length=0)
+    axes.set(xlim=(-0.5, len(GROUPS) - 0.3), ylabel="largest activation in the text")
+    axes.set_title(f"{score.hypothesis} on {score.split}; filled: as predicted, open: against the prediction", color=style.MUTED)
+    axes.grid(axis="y")
+    reference(axes, tau, f"tau {tau:.3g}", vertical=False)
+    return figure
+
+
+def _group(case: ScoredCase) -> str:
+    return "positive" if case.role == "positive" else case.stratum or "authored"
+
+
+def _case(axes: Axes, x: float, case: ScoredCase) -> None:
+    as_predicted = case.fires == (case.role == "positive")
+    color = style.FEATURE if case.role == "positive" else style.SECOND if case.stratum != "random" else style.OTHER
+    face = color if as_predicted else "none"
+    axes.plot(x, case.activation, "o", markersize=5.5, markeredgecolor=color, markerfacecolor=face, alpha=0.85)

@@ -1,0 +1,99 @@
+"""Figures of the chain and of the verdict: five checks, four metrics against their gates."""
+
+import re
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mikit.settings import Protocol
+from mikit.trace import CHECKS, Chain, Check, Estimate, GateVerdict, Meta, Proportion
+from mikit.viz import style
+from mikit.viz.style import empty, interval, panels, reference, styled
+from mikit.viz.text import drawable
+
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+@styled
+def plot_checks(chain: Chain) -> Figure:
+    """A panel for each of the five checks: the feature beside its controls, or by dose, under the verdict."""
+    passed = sum(check.verdict == "pass" for check in chain.checks)
+    title = f"{passed} of {len(CHECKS)} causal checks pass on {chain.split}" if chain.checks else "No check was run"
+    figure, axes = panels(title, height=3.0, columns=len(CHECKS))
+    checks = {check.name: check for check in chain.checks}
+    for panel, name in zip(axes, CHECKS, strict=True):
+        if name in checks:
+            _check(panel, checks[name])
+        else:
+            empty(panel, f"{name.replace('_', ' ')}\nnot run")
+    return figure
+
+
+def _check(axes: Axes, check: Check) -> None:
+    color = style.VERDICTS[check.verdict]
+    heading = f"{style.MARKS[check.verdict]} {check.name.replace('_', ' ')}\n{check.verdict}"
+    axes.set_title(heading, color=color, fontweight="bold", fontsize=9)
+    if not check.bars:
+        return empty(axes, "" if check.effect is None else f"effect {check.effect:.3g}\nn {check.n}")
+    names, values = list(check.bars), list(check.bars.values())
+    if all(NUMBER.fullmatch(name) for name in names):
+        axes.plot(range(len(names)), values, "o-", color=color, linewidth=1.8, markersize=5)
+        axes.set_xlabel("dose, x ref")
+    else:
+        own = [name == names[0] or name == "feature" for name in names]
+        axes.bar(range(len(names)), values, color=[color if mine else style.OTHER for mine in own], width=0.75)
+    many = max(map(len, names)) > 4
+    axes.set_xticks(
+        range(len(names)), [drawable(name, 18) for name in names], rotation=90 if many else 0, fontsize=7 if many else 8
+    )
+    axes.tick_params(axis="x", length=0)
+    axes.tick_params(axis="y", labelsize=7.5)
+    axes.axhline(0, color=style.INK, linewidth=0.8)
+    return axes.grid(axis="y")
+
+
+@styled
+def plot_gates(meta: Meta, protocol: Protocol | None = None) -> Figure:
+    """The four gate metrics on `confirm` with their intervals and gates, each in the colour of its gate's verdict."""
+    protocol = protocol or Protocol()
+    rows = gate_rows(meta, protocol)
+    figure, (axes,) = panels(_verdict(meta), height=2.4)
+    for y, (name, value, gate, verdict) in enumerate(rows):
+        color = style.VERDICTS[verdict]
+        axes.plot([gate, gate], [y - 0.36, y + 0.36], color=style.INK, linewidth=1.8)
+        if value is None or value.value is None:
+            axes.text(0.01, y, "not measured", va="center", fontsize=8, color=style.MUTED)
+        else:
+            axes.barh(y, value.value, height=0.5, color=color, alpha=0.22)
+            interval(axes, value, y, color)
+        axes.text(1.04, y, f"{style.MARKS[verdict]} {verdict}", va="center", color=color, fontweight="bold")
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
+    axes.tick_params(axis="y", length=0)
+    lowest = min([0.0, *(v.low for _, v, *_ in rows if v and v.low is not None)])
+    axes.set(xlim=(lowest - 0.02, 1.2), ylim=(len(rows) - 0.4, -0.6), xlabel="value with 95 % interval; upright bar: gate")
+    axes.set_xticks([tick for tick in (-1, -0.5, 0, 0.25, 0.5, 0.75, 1) if tick >= lowest])
+    axes.grid(axis="x")
+    return figure
+
+
+def gate_rows(
+    meta: Meta, protocol: Protocol
+) -> list[tuple[str, Proportion | Estimate | None, float, GateVerdict]]:
+    """The four metrics as shares: name, value with interval, gate, and the verdict of the end that it belongs to."""
+    gates, passed = meta.gate_pass, meta.final_metrics.functional_score
+    share = None if passed is None else Proportion(value=passed / 5, low=None, high=None, n=5)
+    found = meta.intervals
+    return [
+        ("activation coverage", found.get("activation_coverage"), protocol.gate_coverage, gates.input),
+        ("boundary rejection", found.get("boundary_rejection"), protocol.gate_rejection, gates.input),
+        ("output score", found.get("output_score"), protocol.gate_output, gates.output),
+        ("checks passed of 5", share, protocol.gate_functional / 5, gates.chain),
+    ]
+
+
+def _verdict(meta: Meta) -> str:
+    gates = meta.gate_pass
+    ends = {"input": gates.input, "output": gates.output, "chain": gates.chain}
+    if gates.all_pass:
+        return f"All three gates pass, {'and the explanation is confirmed' if meta.confirmed else 'but not by the margins that confirm it'}"
+    return "; ".join(f"{end} gate: {verdict}" for end, verdict in ends.items()).capitalize()
