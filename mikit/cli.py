@@ -48,7 +48,9 @@ def _mikit(
 @app.command(epilog=FEATURE_EXAMPLE)
 def run(
     context: typer.Context,
-    params: Annotated[Path | None, Option(help="YAML file of parameters, such as params/demo.yaml.")] = None,
+    params: Annotated[
+        Path | None, Option("--params", metavar="FILE", help="YAML file, such as params/demo.yaml.")
+    ] = None,
     model: Annotated[str | None, _option("model", "NAME")] = None,
     layer: Annotated[str | None, _option("layer", "L")] = None,
     feature: Annotated[str | None, _option("feature", "F")] = None,
@@ -65,9 +67,13 @@ def run(
     assignments: Annotated[
         list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any parameter by name: protocol.n_select=10.")
     ] = None,
-    show_params: Annotated[bool, Option(help="Print each effective value with its origin, and stop.")] = False,
-    require_gates: Annotated[bool, Option(help=f"Exit with {GATE_NOT_PASSED} unless all three gates pass.")] = False,
-    force: Annotated[bool, Option(help="Start over: forget the steps that are done.")] = False,
+    show_params: Annotated[
+        bool, Option("--show-params", help="Print each effective value with its origin, and stop.")
+    ] = False,
+    require_gates: Annotated[
+        bool, Option("--require-gates", help=f"Exit with {GATE_NOT_PASSED} unless all three gates pass.")
+    ] = False,
+    force: Annotated[bool, Option("--force", help="Start over: forget the steps that are done.")] = False,
 ) -> None:
     """Run the nine notebooks on one feature; steps that are done, with the same parameters, are kept.
 
@@ -150,7 +156,6 @@ def report(run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="Folder of 
     """Make report.html of a run again, from its trace alone."""
     from pydantic import ValidationError
 
-    from mikit.runs.report import write_report
     from mikit.trace import Trace
 
     try:
@@ -158,6 +163,8 @@ def report(run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="Folder of 
     except (OSError, ValidationError):
         valid = f"{paths.outputs()}/layer-L/feature-F/RUN"
         raise BadInput(f"{run_dir} holds no valid trace.json: valid: the folder of a finished run, {valid}") from None
+    from mikit.runs.report import write_report
+
     write_report(trace, run_dir / "report.html")
     typer.echo(run_dir / "report.html")
 
@@ -188,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         # a usage error, which typer knows by a class of its own, or a fault of ours
         usage = getattr(error, "format_message", None)
-        text = usage() if usage else f"{type(error).__name__}: {error} (--debug shows where)"
+        text = usage() if usage else f"{type(error).__name__}: {error}{'' if debug else ' (--debug shows where)'}"
         return _fail(text, getattr(error, "exit_code", 1), debug)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -57,7 +57,9 @@ class Params(BaseModel):
         None, min_length=1, description="embedded, full, or a .txt/.jsonl file or folder; the target's own if unset"
     )
     corpus_tokens: int | None = Field(49_152, ge=1_000, description="content tokens read at most; null reads all")
-    document_tokens: int | None = Field(128, ge=8, description="content tokens read of a document at most; null reads all")
+    document_tokens: int | None = Field(
+        128, ge=8, description="content tokens read of a document at most; null reads all"
+    )
     explainer: Literal["statistical"] = Field("statistical", description="who writes and judges")
     max_hypotheses: int = Field(3, ge=1, le=3, description="distinct hypotheses an end")
     seed: int = Field(0, ge=0, description="of every random draw")
@@ -81,7 +83,11 @@ def unknown_name(name: str, where: str) -> BadInput:
     """A `BadInput` for a name that is no parameter: the nearest one, and those that are valid at its place."""
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    siblings = [f"protocol.{known}" for known in Protocol.model_fields] if name.startswith("protocol.") else Params.model_fields
+    siblings = (
+        [f"protocol.{known}" for known in Protocol.model_fields]
+        if name.startswith("protocol.")
+        else Params.model_fields
+    )
     return BadInput(f"{where}: unknown parameter {name!r}: {hint}valid: {', '.join(siblings)}")
 
 

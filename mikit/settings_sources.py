@@ -121,7 +121,9 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values with those under `protocol` by dotted name."""
     flat = {name: value for name, value in values.items() if name != "protocol" or not isinstance(value, dict)}
     protocol = values.get("protocol")
-    return flat | ({f"protocol.{name}": value for name, value in protocol.items()} if isinstance(protocol, dict) else {})
+    return flat | (
+        {f"protocol.{name}": value for name, value in protocol.items()} if isinstance(protocol, dict) else {}
+    )
 
 
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import yaml
 from mikit.errors import BadInput
 
 TAG = "tag:yaml.org,2002:"
+NEVER = re.compile(r"(?!)")
 EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 PLAIN = {
     "null": re.compile(r"null|~|"),
@@ -21,22 +22,26 @@ PLAIN = {
     "float": re.compile(rf"[-+]?[0-9]+\.[0-9]*|[-+]?\.[0-9]+|[-+]?\.inf|\.nan|{EXPONENT.pattern}"),
 }
 """How a value that is not text may be written without quotes."""
+KINDS = {"null": "nothing", "bool": "true or false", "int": "a number", "float": "a number", "timestamp": "a date"}
 
 
 class Loader(yaml.SafeLoader):
     """A safe loader that refuses unclear scalars and repeated keys, and reads `1e-3` as the number it is."""
 
-    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """The scalar's text, unless it would become something that its text doesn't say."""
         kind = node.tag.removeprefix(TAG)
-        if node.style is None and kind != "str" and not PLAIN.get(kind, re.compile(r"(?!)")).fullmatch(node.value):
+        plain = isinstance(node, yaml.ScalarNode) and node.style is None and kind != "str"
+        if plain and not PLAIN.get(kind, NEVER).fullmatch(node.value):
             raise yaml.constructor.ConstructorError(
-                problem=f"{node.value!r} without quotes is not text to YAML but a {kind}: "
-                f"quote it if it is text; numbers are plain digits, switches true or false",
+                problem=f"{node.value!r} would be read as {KINDS.get(kind, kind)}: "
+                "valid: numbers in plain digits, true or false, and in quotes any text that looks like one of them",
                 problem_mark=node.start_mark,
             )
         return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping, unless a key is repeated or is not text."""
         seen: set[Any] = set()
         for key, _value in node.value:
             name = self.construct_object(key, deep=True)

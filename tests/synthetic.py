@@ -15,8 +15,36 @@ WINDOWS_A_DOCUMENT = 4
 
 FRUIT = [" apple", " pear", " plum", " cherry", " melon", " grape"]
 METAL = [" iron", " copper", " zinc", " silver", " tin", " lead"]
-GERUNDS = [" going", " making", " taking", " seeing", " coming", " giving", " living", " moving", " playing", " turning"]
-COMMON = [" the", " of", " and", " in", " to", " a", ",", ".", " was", " is", " for", " on", " as", " by", " with", " that"]
+GERUNDS = [
+    " going",
+    " making",
+    " taking",
+    " seeing",
+    " coming",
+    " giving",
+    " living",
+    " moving",
+    " playing",
+    " turning",
+]
+COMMON = [
+    " the",
+    " of",
+    " and",
+    " in",
+    " to",
+    " a",
+    ",",
+    ".",
+    " was",
+    " is",
+    " for",
+    " on",
+    " as",
+    " by",
+    " with",
+    " that",
+]
 SPECIAL = "<bos>"
 
 

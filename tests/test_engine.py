@@ -35,7 +35,9 @@ directory = RunDirectory(params)
 with (Path({tmp!r}) / "ran").open("a") as log:
     log.write("{step} ")"""
 
-RECORD = """directory.write({step}, {{"found": {step} * {scale}}}, {{"evidence": "e"}}, seconds=0.0, started_at="now")"""
+RECORD = (
+    """directory.write({step}, {{"found": {step} * {scale}}}, {{"evidence": "e"}}, seconds=0.0, started_at="now")"""
+)
 TRACE = """
 from mikit.trace import Trace
 directory.write_trace(Trace.model_validate_json((Path({tmp!r}) / "trace.json").read_text()))"""
@@ -110,7 +112,9 @@ class Pipeline:
             self.notebook(step)
         self.directory = RunDirectory(PARAMS)
 
-    def notebook(self, step: int, extra: str = "", parameters: str = PARAMETERS, tag: str = "parameters", scale: int = 1):
+    def notebook(
+        self, step: int, extra: str = "", parameters: str = PARAMETERS, tag: str = "parameters", scale: int = 1
+    ):
         record = RECORD.format(step=step, scale=scale) + (TRACE.format(tmp=str(self.tmp)) if step == 9 else "")
         cells = [
             nbformat.v4.new_markdown_cell("# A step"),
@@ -153,7 +157,7 @@ def test_a_run_leaves_nine_notebooks_nine_records_and_a_trace_and_a_second_run_d
         notebook = nbformat.read(pipeline.executed(step), as_version=4)
         injected = next(cell for cell in notebook.cells if "injected-parameters" in cell.metadata.get("tags", []))
         assert "seed" in injected.source and "n_select" in injected.source
-        assert [cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source][0] == 1
+        assert next(cell.execution_count for cell in notebook.cells if cell.cell_type == "code") == 1
         assert pipeline.directory.read(step).outputs == {"found": step}
     assert pipeline.directory.finished()
     assert not list(pipeline.directory.path.glob("*.failed.ipynb")) + list(pipeline.directory.path.glob(".*partial*"))

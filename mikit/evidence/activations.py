@@ -16,7 +16,7 @@ from mikit.targets.hooks import batch_of, read_residual
 from mikit.targets.sae import Sae
 
 MASSIVE = 10.0
-"""A position is massive when its norm exceeds this many times the median (Sun et al. 2024, "Massive activations")."""
+"""A position is massive when its norm exceeds this many times its text's median (Sun et al. 2024, "Massive activations")."""
 
 
 def chunks(lm: LanguageModel, documents: Iterable[Document], length: int) -> Iterator[list[int]]:
@@ -29,11 +29,15 @@ def chunks(lm: LanguageModel, documents: Iterable[Document], length: int) -> Ite
 def ordinary_positions(
     residual: Float[Tensor, "batch pos d_model"], mask: Bool[Tensor, "batch pos"]
 ) -> Bool[Tensor, "batch pos"]:
-    """Content positions that are not massive: index 0 (BOS) and norms above `MASSIVE` medians are left out."""
+    """Content positions that are not massive: index 0 (BOS) and norms above `MASSIVE` medians are left out.
+
+    The median is that of the text's own content, so a position is judged alike whatever else is in the batch.
+    """
     norms = residual.norm(dim=-1)
     content = mask.clone()
     content[:, 0] = False
-    return content & (norms <= MASSIVE * norms[content].median())
+    median = norms.where(content, torch.nan).nanmedian(dim=-1, keepdim=True).values
+    return content & (norms <= MASSIVE * median)
 
 
 def cache_activations(

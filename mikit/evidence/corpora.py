@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mikit import paths
 from mikit.errors import BadInput
-from mikit.evidence import wikitext
 from mikit.files import value_hash, write_text
 from mikit.targets.base import Target
 from mikit.trace import Split
@@ -19,6 +18,8 @@ SHARES = {"explain": 50, "select": 20, "confirm": 30}
 
 WIKI = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 NEWS = ("lee_background.cor", "lee.cor")
+FULL = "full"
+"""Name of the target's default corpus when it is read without limits."""
 CLEANING = 1
 """Version of the cleaning; a change makes the cached corpus anew."""
 
@@ -75,19 +76,21 @@ def load_corpus(name: str, target: Target | None = None) -> Corpus:
     """A corpus by name.
 
     Args:
-        name: the name of the target itself for the documents that it brings, `embedded`, or the path of a text file (a document a paragraph), of a JSONL file (a document a
-            line, its text under `text`, its id under `id` or counted), or of a folder of text files.
+        name: the target's default corpus, for the documents that it brings; `embedded`; `full` for the target's default
+            or else the embedded one, to be read without limits; or the path of a text file (a document a paragraph), of a
+            JSONL file (a document a line, its text under `text`, its id under `id` or counted), or of a folder of text files.
+        target: whose own documents are meant.
 
     Raises:
         BadInput: there is no such corpus, or it can't be read.
     """
-    if target is not None and target.own_documents is not None and name == target.default_corpus:
+    if target is not None and target.own_documents is not None and name in (target.default_corpus, FULL):
         return corpus_of(name, [Document(*pair) for pair in target.own_documents])
-    if name == "embedded":
+    if name in ("embedded", FULL):
         return corpus_of(name, _embedded())
     path = Path(name).expanduser()
     if not path.exists():
-        raise BadInput(f"unknown corpus {name!r}: valid: 'embedded', or the path of a .txt or .jsonl file or a folder of .txt files")
+        raise BadInput(f"unknown corpus {name!r}: valid: 'embedded', 'full', or the path of a .txt or .jsonl file or a folder of .txt files")
     try:
         return corpus_of(path.name, list(_from_files(path)))
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, OSError) as error:
@@ -132,6 +135,8 @@ def wheel_folder() -> Path:
 
 
 def _wikipedia(dump: Path) -> Iterator[Document]:
+    from mikit.evidence import wikitext
+
     for title, raw in wikitext.articles(dump):
         text = wikitext.prose(raw)
         if text:

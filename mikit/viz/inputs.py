@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from mikit.settings import Protocol
 from mikit.trace import GATED_STRATA, STRATA, InputScore, LensToken, Observation, Proportion, ScoredCase
 from mikit.viz import style
-from mikit.viz.style import bars, empty, interval, panels, percent, reference, styled
+from mikit.viz.style import bars, empty, interval, panels, percent, plain, reference, styled
 from mikit.viz.text import token_label
 
 WINDOW_KINDS = {
@@ -18,12 +18,19 @@ WINDOW_KINDS = {
     "silent_trigger": ("silent, with a trigger", style.SECOND, "v"),
     "silent_random": ("silent, at random", style.OTHER, "s"),
 }
+CASE_COLORS = {"positive": style.FEATURE, "random": style.OTHER}
 GROUPS = {
     "positive": "positives",
     "authored": "near misses:\nauthored",
     "corpus": "near misses:\ncorpus",
     "neighbour": "near misses:\nneighbour",
     "random": "random texts\n(not gated)",
+}
+STRATUM_ROWS = {
+    "authored": "authored near misses silent",
+    "corpus": "corpus near misses silent",
+    "neighbour": "neighbour near misses silent",
+    "random": "random texts silent, not gated",
 }
 
 
@@ -37,7 +44,10 @@ def plot_activations(observation: Observation) -> Figure:
     else:
         tokens.hist(values, bins=40, color=style.HOT)
         tokens.set(xlabel="activation of a token", ylabel="tokens in the windows shown", yscale="log")
-        tokens.set_title(f"{np.mean(values < observation.tau):.0%} of non-zero activations are below tau", color=style.MUTED)
+        tokens.set_title(
+            f"{np.mean(values < observation.tau):.0%} of non-zero activations are below tau", color=style.MUTED
+        )
+        plain(tokens.yaxis)
         _scale(tokens, observation, vertical=True)
     _peaks(peaks, observation)
     return figure
@@ -48,7 +58,9 @@ def _fires_how_often(observation: Observation) -> str:
         return f"No window fires in {observation.tokens_read:,} tokens"
     share = observation.firing_windows / max(observation.n_windows, 1)
     tokens = percent(observation.density)
-    return f"Fires in {percent(share)} of {observation.n_windows:,} windows; {tokens} of tokens have an activation above 0"
+    return (
+        f"Fires in {percent(share)} of {observation.n_windows:,} windows; {tokens} of tokens have an activation above 0"
+    )
 
 
 def _peaks(axes: Axes, observation: Observation) -> None:
@@ -62,7 +74,7 @@ def _peaks(axes: Axes, observation: Observation) -> None:
         return empty(axes, "no windows")
     axes.set(xlabel="window, ranked in its group", ylabel="peak activation")
     axes.set_title("peak of each window shown", color=style.MUTED)
-    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.94), handletextpad=0.2)
+    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.66), handletextpad=0.2, labelspacing=0.3)
     axes.grid(axis="y")
     return _scale(axes, observation, vertical=False)
 
@@ -78,7 +90,9 @@ def plot_logit_lens(observation: Observation, n: int = 12) -> Figure:
     """The tokens that the feature's direction points to and away from, by its logit lens."""
     first = ", ".join(token_label(token.token) for token in observation.promoted[:3])
     title = f"Read through the unembedding, the direction points to {first}" if first else "The logit lens is empty"
-    return token_pair(title, observation.promoted[:n], observation.suppressed[:n], "logit", ("points to", "points away from"))
+    return token_pair(
+        title, observation.promoted[:n], observation.suppressed[:n], "logit", ("points to", "points away from")
+    )
 
 
 def token_pair(
@@ -126,11 +140,10 @@ def plot_input_scores(scores: Sequence[InputScore], protocol: Protocol | None = 
 
 def _rows(protocol: Protocol) -> list[tuple[str, float | None]]:
     """The rows of the figure from top to bottom, each with its gate."""
-    strata = [f"silent: {stratum}" for stratum in STRATA]
     return [
         ("activation coverage", protocol.gate_coverage),
         ("boundary rejection", protocol.gate_rejection),
-        *((row, None) for row in strata),
+        *((STRATUM_ROWS[stratum], None) for stratum in STRATA),
         ("recall, not gated", None),
         ("specificity, not gated", None),
     ]
@@ -141,7 +154,7 @@ def _shares(score: InputScore) -> dict[str, Proportion]:
     return {
         "activation coverage": score.coverage,
         "boundary rejection": score.rejection,
-        **{f"silent: {stratum}": score.strata.get(stratum, none) for stratum in STRATA},
+        **{STRATUM_ROWS[stratum]: score.strata.get(stratum, none) for stratum in STRATA},
         "recall, not gated": score.recall,
         "specificity, not gated": score.specificity,
     }
@@ -183,14 +196,15 @@ def plot_case_activations(score: InputScore, tau: float) -> Figure:
         f"and {fired} of {len(near)} near misses do although they should not"
     )
     figure, (axes,) = panels(title, height=3.0)
-    rng = np.random.default_rng(0)
-    for x, cases in enumerate(groups.values()):
-        for case, shift in zip(cases, rng.uniform(-0.22, 0.22, len(cases)), strict=True):
-            _case(axes, x + shift, case)
-    axes.set_xticks(range(len(GROUPS)), [f"{name}\nn {len(cases)}" for name, cases in zip(GROUPS.values(), groups.values(), strict=True)])
+    for x, (group, cases) in enumerate(groups.items()):
+        _strip(axes, x, cases, CASE_COLORS.get(group, style.SECOND))
+    labels = [f"{GROUPS[group]}\nn {len(cases)}" for group, cases in groups.items()]
+    axes.set_xticks(range(len(GROUPS)), labels)
     axes.tick_params(axis="x", length=0)
     axes.set(xlim=(-0.5, len(GROUPS) - 0.3), ylabel="largest activation in the text")
-    axes.set_title(f"{score.hypothesis} on {score.split}; filled: as predicted, open: against the prediction", color=style.MUTED)
+    axes.set_title(
+        f"{score.hypothesis} on {score.split}; filled: as predicted, open: against the prediction", color=style.MUTED
+    )
     axes.grid(axis="y")
     reference(axes, tau, f"tau {tau:.3g}", vertical=False)
     return figure
@@ -200,8 +214,10 @@ def _group(case: ScoredCase) -> str:
     return "positive" if case.role == "positive" else case.stratum or "authored"
 
 
-def _case(axes: Axes, x: float, case: ScoredCase) -> None:
-    as_predicted = case.fires == (case.role == "positive")
-    color = style.FEATURE if case.role == "positive" else style.SECOND if case.stratum != "random" else style.OTHER
-    face = color if as_predicted else "none"
-    axes.plot(x, case.activation, "o", markersize=5.5, markeredgecolor=color, markerfacecolor=face, alpha=0.85)
+def _strip(axes: Axes, x: int, cases: Sequence[ScoredCase], color: str) -> None:
+    """The cases of a group around `x`, spread sideways so that equal ones are seen; open where the prediction fails."""
+    shifts = np.random.default_rng(x).uniform(-0.22, 0.22, len(cases))
+    for right, face in ((True, color), (False, "none")):
+        chosen = [i for i, case in enumerate(cases) if (case.fires == (case.role == "positive")) is right]
+        places, values = x + shifts[chosen], [cases[i].activation for i in chosen]
+        axes.plot(places, values, "o", markersize=5.5, markeredgecolor=color, markerfacecolor=face, alpha=0.85)

@@ -10,10 +10,14 @@ from mikit.settings import Protocol
 from mikit.trace import Control, Intervention, LensToken, OutputScore
 from mikit.viz import style
 from mikit.viz.inputs import token_pair
-from mikit.viz.style import bars, empty, interval, panels, reference, styled
+from mikit.viz.style import bars, blank, empty, interval, panels, plain, reference, styled
 from mikit.viz.text import token_label
 
-CONTROL_NAMES = {"near": "near neighbours", "random_live": "random live features", "random_direction": "random directions"}
+CONTROL_NAMES = {
+    "near": "near neighbours",
+    "random_live": "random live features",
+    "random_direction": "random directions",
+}
 
 
 @styled
@@ -38,11 +42,16 @@ def plot_doses(intervention: Intervention, target: float = 0.25) -> Figure:
     doses, kl = [dose.dose for dose in intervention.doses], [max(dose.kl, 1e-6) for dose in intervention.doses]
     axes.plot(doses, kl, "o-", color=style.FEATURE, linewidth=1.8, markersize=6)
     if scoring:
-        axes.plot(scoring.dose, max(scoring.kl, 1e-6), "o", markersize=13, markerfacecolor="none", markeredgecolor=style.INK)
+        axes.plot(
+            scoring.dose, max(scoring.kl, 1e-6), "o", markersize=13, markerfacecolor="none", markeredgecolor=style.INK
+        )
         axes.annotate("scoring dose", (scoring.dose, max(scoring.kl, 1e-6)), (12, -10), textcoords="offset points")
-    axes.set(xscale="log", yscale="log", xlabel="dose, multiples of ref added along the direction", ylabel="mean KL, nats")
+    axes.set(
+        xscale="log", yscale="log", xlabel="dose, multiples of ref added along the direction", ylabel="mean KL, nats"
+    )
     axes.set_xticks(doses, [f"{dose:g}" for dose in doses])
     axes.minorticks_off()
+    plain(axes.yaxis)
     axes.grid(axis="y")
     reference(axes, target, f"target {target:g} nats", vertical=False)
     return figure
@@ -55,7 +64,9 @@ def plot_controls(intervention: Intervention) -> Figure:
     others = [control.kl for control in intervention.controls]
     title = "No control was measured"
     if kl is not None and others:
-        title = f"KL does not single the feature out: {kl:.3g} nats against {np.median(others):.3g} for the median control"
+        title = (
+            f"KL does not single the feature out: {kl:.3g} nats against {np.median(others):.3g} for the median control"
+        )
         if kl > max(others) or kl < min(others):
             side = "more" if kl > max(others) else "less"
             title = f"The feature moves the distribution {side} than all {len(others)} controls: {kl:.3g} nats"
@@ -66,13 +77,12 @@ def plot_controls(intervention: Intervention) -> Figure:
     if kl is not None:
         reference(axes, kl, f"feature {kl:.3g}", color=style.FEATURE)
         axes.plot(kl, 0, "D", color=style.FEATURE, markersize=8)
-    for y, (kind, name) in enumerate(CONTROL_NAMES.items(), start=1):
+    for y, kind in enumerate(CONTROL_NAMES, start=1):
         _controls(axes, y, [control for control in intervention.controls if control.kind == kind], style.CONTROLS[kind])
     axes.set_yticks(range(4), ["the feature", *CONTROL_NAMES.values()])
     axes.tick_params(axis="y", length=0)
     axes.set(ylim=(3.5, -0.7), xlabel=f"mean KL at {intervention.scoring_dose:g} x ref, same norm, nats")
-    axes.set_xlim(left=0)
-    axes.margins(x=0.12)
+    axes.set_xlim(0, 1.1 * max([*others, kl or 0.0, 1e-6]))
     axes.grid(axis="x")
     return figure
 
@@ -82,7 +92,9 @@ def _controls(axes: Axes, y: int, controls: Sequence[Control], color: str) -> No
     for control in controls:
         if control.kind == "near":
             label = f"cos {control.cosine:.2f}"
-            axes.annotate(label, (control.kl, y), (0, 7), textcoords="offset points", ha="center", fontsize=7, color=style.MUTED)
+            axes.annotate(
+                label, (control.kl, y), (0, 7), textcoords="offset points", ha="center", fontsize=7, color=style.MUTED
+            )
 
 
 @styled
@@ -100,29 +112,39 @@ def plot_token_effects(intervention: Intervention, n: int = 12) -> Figure:
 def plot_output_score(score: OutputScore, protocol: Protocol | None = None) -> Figure:
     """The tokens most moved beside matched distractors, coloured where the hypothesis claims them, and the score."""
     gate = (protocol or Protocol()).gate_output
-    estimate = score.score
     title = (
         f"{score.hypothesis} claims {len(score.hits)} of the {len(score.targets)} tokens most moved "
-        f"and {len(score.false_alarms)} of {len(score.distractors)} distractors: score {estimate.value:.2f}"
+        f"and {len(score.false_alarms)} of {len(score.distractors)} distractors: score {score.score.value:.2f}"
     )
     rows = max(len(score.targets), len(score.distractors), 4)
-    figure, (targets, distractors, share) = panels(title, 0.9 + 0.19 * rows, columns=3, widths=(1, 1, 0.62))
-    _claimed(targets, score.targets, score.hits, style.FEATURE, "tokens most moved")
-    _claimed(distractors, score.distractors, score.false_alarms, style.VERDICTS["fail"], "distractors")
-    interval(share, estimate, 0, style.FEATURE)
-    share.set(xlim=(-1.05, 1.05), ylim=(-1, 1), yticks=[], xlabel=f"TPR - FPR, n {estimate.n} prompts")
-    share.set_title(f"score on {score.split}", color=style.MUTED)
-    share.spines["left"].set_visible(False)
-    share.axvline(0, color=style.RULE)
-    reference(share, gate, f"gate {gate:g}")
+    figure = blank(title, height=1.9 + 0.19 * rows)
+    places = figure.subplot_mosaic(
+        [["targets", "distractors"], ["score", "score"]], height_ratios=(0.19 * rows + 0.5, 0.5)
+    )
+    _claimed(places["targets"], score.targets, score.hits, style.FEATURE, "tokens most moved")
+    _claimed(places["distractors"], score.distractors, score.false_alarms, style.VERDICTS["fail"], "distractors")
+    _score(places["score"], score, gate)
     return figure
+
+
+def _score(axes: Axes, score: OutputScore, gate: float) -> None:
+    """The score on its whole range: 0 is what ticking all, none or at random scores."""
+    interval(axes, score.score, 0, style.FEATURE)
+    axes.set(xlim=(-1.02, 1.02), ylim=(-1, 1), xlabel="score: true less false positive rate, with 95 % interval")
+    axes.set_yticks([0], [f"{score.split}, n {score.score.n} prompts"])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.axvline(0, color=style.OTHER, linewidth=1)
+    reference(axes, gate, f"gate {gate:g}")
 
 
 def _claimed(axes: Axes, tokens: Sequence[LensToken], claimed: Sequence[str], color: str, name: str) -> None:
     if not tokens:
-        return empty(axes, f"{name}: none")
+        empty(axes, f"{name}: none")
+        return
     colors = [color if token.token in claimed else style.OTHER for token in tokens]
     bars(axes, [token_label(token.token) for token in tokens], [token.value for token in tokens], colors)
     axes.tick_params(axis="y", labelsize=7.5)
     axes.set_xlabel("change of log-probability, nats")
-    return axes.set_title(f"{name}; in colour: claimed", color=style.MUTED) and None
+    axes.set_title(f"{name}; in colour: claimed", color=style.MUTED)

@@ -1,16 +1,20 @@
-"""How every figure looks: one size of type, one set of colours that the colour-blind can tell apart, titles that say
-what was found. Figures are made without pyplot, so that drawing one changes nothing elsewhere."""
+"""How every figure looks: one set of colours that the colour-blind can tell apart, titles that say what was found.
+
+Figures are made without pyplot, so that drawing one changes nothing elsewhere.
+"""
 
 import io
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from mikit.trace import Estimate, Proportion
 
@@ -85,10 +89,17 @@ def styled(plot: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
+def blank(title: str, height: float) -> Figure:
+    """A figure 8.4 inches wide and `height` inches high under what was found, as a sentence."""
+    figure = Picture(figsize=(8.4, height), layout="constrained")
+    figure.suptitle(textwrap.fill(title, 100), x=0.008, ha="left", fontsize=10.5, fontweight="bold")
+    return figure
+
+
 def panels(
     title: str, height: float, columns: int = 1, widths: Sequence[float] | None = None, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure 8.4 inches wide with a row of panels.
+    """A figure with a row of panels.
 
     Args:
         title: what was found, as a sentence.
@@ -97,8 +108,7 @@ def panels(
         widths: their relative widths.
         sharey: whether they share the vertical axis.
     """
-    figure = Picture(figsize=(8.4, height), layout="constrained")
-    figure.suptitle(textwrap.fill(title, 100), x=0.008, ha="left", fontsize=10.5, fontweight="bold")
+    figure = blank(title, height)
     axes = figure.subplots(1, columns, squeeze=False, sharey=sharey, width_ratios=widths)
     return figure, list(axes[0])
 
@@ -111,13 +121,20 @@ def empty(axes: Axes, why: str) -> None:
 
 def reference(axes: Axes, value: float, label: str, vertical: bool = True, color: str = INK) -> None:
     """A dashed line at a threshold, with its name at its end."""
-    style = {"color": color, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1.5}
+    line: dict[str, Any] = {"color": color, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1.5}
+    text: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": color}
     if vertical:
-        axes.axvline(value, **style)
-        axes.text(value, 1.0, f" {label}", transform=axes.get_xaxis_transform(), va="top", fontsize=8, color=color)
+        axes.axvline(value, **line)
+        axes.annotate(label, (value, 1), (4, 0), xycoords=axes.get_xaxis_transform(), va="top", **text)
     else:
-        axes.axhline(value, **style)
-        axes.text(1.0, value, label, transform=axes.get_yaxis_transform(), va="bottom", ha="right", fontsize=8, color=color)
+        axes.axhline(value, **line)
+        axes.annotate(label, (1, value), (0, 2), xycoords=axes.get_yaxis_transform(), va="bottom", ha="right", **text)
+
+
+def plain(axis: Axis) -> None:
+    """Ticks of a logarithmic axis as plain numbers: as powers they would need mathematical type."""
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def interval(axes: Axes, found: Proportion | Estimate, y: float, color: str) -> None:
@@ -146,4 +163,4 @@ def percent(share: float | None) -> str:
     """A share as a percentage with two significant digits where it is small."""
     if share is None:
         return "unknown"
-    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.2%}"
+    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{100 * share:.2g}%"

@@ -32,7 +32,7 @@ def inline_svg(figure: Figure, label: str) -> Markup:
 
     Args:
         figure: as a plot function returned it.
-        label: what it shows, for those who can't see it; escaped here.
+        label: what it shows; with its title, which says what was found, it is read to those who can't see it.
     """
     file = io.StringIO()
     # a salt of its own: equal shapes in two figures of a page must not share an id
@@ -41,8 +41,9 @@ def inline_svg(figure: Figure, label: str) -> Markup:
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue()
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    name = visible(f"{label}: {' '.join(figure.get_suptitle().split())}")
     box = re.search(r'viewBox="([\d. ]+)"', svg)
     assert box, "matplotlib gives every SVG a viewBox"
     for color, variable in THEMED.items():
         body = body.replace(color, f"var({variable}, {color})")
-    return Markup(f'<svg role="img" aria-label="{escape(visible(label))}" viewBox="{box[1]}">{body}')
+    return Markup(f'<svg role="img" aria-label="{escape(name)}" viewBox="{box[1]}">{body}')

@@ -7,11 +7,13 @@ UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Unicode categories without a shape of their own: controls, formats, surrogates, private, unassigned, separators."""
 JOINERS = {"\u200c", "\u200d"}
 """Format characters that scripts and emoji need and that move nothing."""
-SYMBOLS = {"\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡"} | {chr(c): chr(0x2400 + c) for c in range(32) if c not in (9, 10, 13)}
+SYMBOLS = {"\n": "↵", "\r": "␍", "\t": "⇥", "\x7f": "␡"} | {
+    chr(c): chr(0x2400 + c) for c in range(32) if c not in (9, 10, 13)
+}
 
 
 def visible(text: str) -> str:
-    """The text with each character that has no shape replaced by a symbol or its code point, such as `↵` and `\\u202e`."""
+    """The text with each character that has no shape replaced by a symbol or its code point, such as `↵`."""
     return "".join(map(_seen, text))
 
 

@@ -4,13 +4,21 @@ import re
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from mikit.settings import Protocol
-from mikit.trace import CHECKS, Chain, Check, Estimate, GateVerdict, Meta, Proportion
+from mikit.trace import CHECKS, Chain, Check, Estimate, GateVerdict, Meta, Proportion, Trace
 from mikit.viz import style
-from mikit.viz.style import empty, interval, panels, reference, styled
+from mikit.viz.style import empty, interval, panels, styled
 from mikit.viz.text import drawable
 
+FEW = 4
+"""Bars whose names fit below them."""
+CONTROL_COLORS = {
+    "near": style.CONTROLS["near"],
+    "live": style.CONTROLS["random_live"],
+    "random": style.CONTROLS["random_direction"],
+}
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -26,6 +34,11 @@ def plot_checks(chain: Chain) -> Figure:
             _check(panel, checks[name])
         else:
             empty(panel, f"{name.replace('_', ' ')}\nnot run")
+    axes[0].set_ylabel("contrast, nats" if checks else "")
+    kinds = [Line2D([], [], marker="s", linestyle="", color=color) for color in style.CONTROLS.values()]
+    if any(len(check.bars) > FEW for check in chain.checks):
+        names = ["near neighbours", "random live features", "random directions"]
+        figure.legend(kinds, names, loc="outside lower right", ncols=3, title=None)
     return figure
 
 
@@ -33,32 +46,37 @@ def _check(axes: Axes, check: Check) -> None:
     color = style.VERDICTS[check.verdict]
     heading = f"{style.MARKS[check.verdict]} {check.name.replace('_', ' ')}\n{check.verdict}"
     axes.set_title(heading, color=color, fontweight="bold", fontsize=9)
+    axes.tick_params(axis="x", length=0, labelsize=7.5)
+    axes.tick_params(axis="y", labelsize=7.5)
     if not check.bars:
-        return empty(axes, "" if check.effect is None else f"effect {check.effect:.3g}\nn {check.n}")
+        empty(axes, f"no value\nn {check.n}" if check.effect is None else f"effect {check.effect:.3g}\nn {check.n}")
+        return
     names, values = list(check.bars), list(check.bars.values())
+    places = range(len(names))
     if all(NUMBER.fullmatch(name) for name in names):
-        axes.plot(range(len(names)), values, "o-", color=color, linewidth=1.8, markersize=5)
+        axes.plot(places, values, "o-", color=color, linewidth=1.8, markersize=5)
         axes.set_xlabel("dose, x ref")
     else:
-        own = [name == names[0] or name == "feature" for name in names]
-        axes.bar(range(len(names)), values, color=[color if mine else style.OTHER for mine in own], width=0.75)
-    many = max(map(len, names)) > 4
-    axes.set_xticks(
-        range(len(names)), [drawable(name, 18) for name in names], rotation=90 if many else 0, fontsize=7 if many else 8
-    )
-    axes.tick_params(axis="x", length=0)
-    axes.tick_params(axis="y", labelsize=7.5)
+        axes.bar(places, values, color=[_beside(name, color) for name in names], width=0.78)
+        axes.set_xlabel("" if len(names) <= FEW else f"beside {len(names) - 1} controls")
+    # more names than fit below are told apart by colour alone
+    axes.set_xticks(*((places, [drawable(name).replace(" ", "\n") for name in names]) if len(names) <= FEW else ([],)))
     axes.axhline(0, color=style.INK, linewidth=0.8)
-    return axes.grid(axis="y")
+    axes.grid(axis="y")
+
+
+def _beside(name: str, color: str) -> str:
+    """The colour of a bar: the verdict's for the feature, else that of the kind of control that its name begins with."""
+    return CONTROL_COLORS.get(name.split(" ")[0], color)
 
 
 @styled
-def plot_gates(meta: Meta, protocol: Protocol | None = None) -> Figure:
+def plot_gates(trace: Trace) -> Figure:
     """The four gate metrics on `confirm` with their intervals and gates, each in the colour of its gate's verdict."""
-    protocol = protocol or Protocol()
+    meta, protocol = trace.meta, Protocol.model_validate(trace.provenance.params.get("protocol", {}))
     rows = gate_rows(meta, protocol)
     figure, (axes,) = panels(_verdict(meta), height=2.4)
-    for y, (name, value, gate, verdict) in enumerate(rows):
+    for y, (_, value, gate, verdict) in enumerate(rows):
         color = style.VERDICTS[verdict]
         axes.plot([gate, gate], [y - 0.36, y + 0.36], color=style.INK, linewidth=1.8)
         if value is None or value.value is None:
@@ -70,15 +88,15 @@ def plot_gates(meta: Meta, protocol: Protocol | None = None) -> Figure:
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
     axes.tick_params(axis="y", length=0)
     lowest = min([0.0, *(v.low for _, v, *_ in rows if v and v.low is not None)])
-    axes.set(xlim=(lowest - 0.02, 1.2), ylim=(len(rows) - 0.4, -0.6), xlabel="value with 95 % interval; upright bar: gate")
+    axes.set(
+        xlim=(lowest - 0.02, 1.2), ylim=(len(rows) - 0.4, -0.6), xlabel="value with 95 % interval; upright bar: gate"
+    )
     axes.set_xticks([tick for tick in (-1, -0.5, 0, 0.25, 0.5, 0.75, 1) if tick >= lowest])
     axes.grid(axis="x")
     return figure
 
 
-def gate_rows(
-    meta: Meta, protocol: Protocol
-) -> list[tuple[str, Proportion | Estimate | None, float, GateVerdict]]:
+def gate_rows(meta: Meta, protocol: Protocol) -> list[tuple[str, Proportion | Estimate | None, float, GateVerdict]]:
     """The four metrics as shares: name, value with interval, gate, and the verdict of the end that it belongs to."""
     gates, passed = meta.gate_pass, meta.final_metrics.functional_score
     share = None if passed is None else Proportion(value=passed / 5, low=None, high=None, n=5)

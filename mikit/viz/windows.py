@@ -2,15 +2,11 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
 from mikit.trace import Observation, Window
 from mikit.viz.text import visible
-
-if TYPE_CHECKING:
-    from IPython.display import HTML
 
 KINDS = {
     "top": "strongest",
@@ -21,11 +17,21 @@ KINDS = {
 DEEPEST = 0.55
 """Opacity behind the strongest token: the text stays readable on white and on black."""
 ROW = "display:flex;gap:1em;align-items:baseline;padding:.3em 0;border-bottom:1px solid rgba(128,128,128,.25)"
-HEAD = "flex:none;width:9.5em;font:12px/1.5 system-ui,sans-serif;opacity:.75;text-align:right"
-TEXT = "font:13px/1.75 ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre-wrap;overflow-wrap:anywhere"
+HEAD = "flex:none;width:6em;font:12px/1.5 system-ui,sans-serif;opacity:.75;text-align:right"
+TEXT = "min-width:0;font:13px/1.75 ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre-wrap;overflow-wrap:anywhere"
 
 
-def windows_html(windows: Sequence[Window], tau: float, n: int = 10, scale: float | None = None) -> Markup:
+class Html(Markup):
+    """Escaped HTML that shows itself: in a notebook, and in a template."""
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} characters of HTML>"
+
+
+def windows_html(windows: Sequence[Window], tau: float, n: int = 10, scale: float | None = None) -> Html:
     """The first `n` windows: the stronger the activation the deeper the colour, the peak underlined, values on hover.
 
     Args:
@@ -39,28 +45,30 @@ def windows_html(windows: Sequence[Window], tau: float, n: int = 10, scale: floa
     """
     shown = list(itertools.islice(windows, n))
     full = scale or max((window.peak for window in shown), default=0.0) or 1.0
-    return Markup("<div>{}</div>").format(Markup("").join(_row(window, tau, full) for window in shown))
+    return Html(Markup("<div>{}</div>").format(Markup("").join(_row(window, tau, full) for window in shown)))
 
 
-def show_windows(observation: Observation, n: int = 5) -> "HTML":
-    """The first `n` windows of each kind that an observation holds, for a notebook."""
-    from IPython.display import HTML
-
+def show_windows(observation: Observation, n: int = 5) -> Html:
+    """The first `n` windows of each kind that an observation holds, under their names."""
     parts = []
     for kind, name in KINDS.items():
         windows = [window for window in observation.windows if window.kind == kind]
         title = Markup("<p><b>{}</b> ({} of {})</p>").format(name.capitalize(), min(n, len(windows)), len(windows))
         parts.append(title + windows_html(windows, observation.tau, n, observation.ref or None))
-    return HTML(str(Markup("").join(parts)))
+    return Html(Markup("").join(parts))
 
 
 def _row(window: Window, tau: float, full: float) -> Markup:
     verdict = "fires" if window.peak >= tau > 0 else "silent"
     head = Markup('<span style="{}">{} {:.3g}</span>').format(HEAD, verdict, window.peak)
     pairs = zip(window.tokens, window.activations, strict=True)
-    tokens = [_token(token, value, full, window.peak_index == i and value > 0) for i, (token, value) in enumerate(pairs)]
+    tokens = [
+        _token(token, value, full, window.peak_index == i and value > 0) for i, (token, value) in enumerate(pairs)
+    ]
     text = Markup('<span style="{}">{}</span>').format(TEXT, Markup("").join(tokens))
-    return Markup('<div style="{}" title="{}">{}{}</div>').format(ROW, f"document {visible(window.document)}, token {window.start}", head, text)
+    return Markup('<div style="{}" title="{}">{}{}</div>').format(
+        ROW, f"document {visible(window.document)}, token {window.start}", head, text
+    )
 
 
 def _token(token: str, value: float, full: float, peak: bool) -> Markup:

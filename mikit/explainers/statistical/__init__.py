@@ -30,8 +30,8 @@ class StatisticalExplainer:
             return InputHypotheses(author=self.name, hypotheses=[], note=note)
         rules = find_rules(observation, vocabulary, n)
         hypotheses = [InputHypothesis(id=f"H{i}", text=describe(rule), rule=rule) for i, rule in enumerate(rules, 1)]
-        note = None if hypotheses else "no rule tells the firing windows from the silent ones"
-        return InputHypotheses(author=self.name, hypotheses=hypotheses, note=note)
+        why_none = None if hypotheses else "no rule tells the firing windows from the silent ones"
+        return InputHypotheses(author=self.name, hypotheses=hypotheses, note=why_none)
 
     def author(
         self,

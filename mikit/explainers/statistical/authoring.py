@@ -19,6 +19,10 @@ MAX_CONTENT = 32
 """Content tokens in a text."""
 SIMILAR = 20
 """A stand-in is drawn from this many tokens of nearest frequency."""
+ENOUGH = 3
+"""Tokens of the same looks that there must be, for a stand-in to be one of them."""
+UNLIKE = 3.0
+"""Tokens farther apart than this, in units of e-fold frequency or of two characters, do not take each other's place lightly."""
 MAX_BREAKS = 12
 """Replacements that a near miss may need."""
 
@@ -32,15 +36,17 @@ class Writer:
         self.match: Callable[[Sequence[str]], list[int]] = matcher(rule)
         self.clause_match = [clause_matcher(clause) for clause in rule.any_of]
         self.rng = np.random.default_rng(seed)
-        self.kind = looks_of(vocabulary.texts).kind
+        looks = looks_of(vocabulary.texts)
+        self.kind, self.inside, self.spaced = looks.kind, looks.forms["word_part"], looks.forms["word_start"]
+        self.lengths, self.alphabetic = looks.lengths, looks.alphabetic
         self.log_count = np.log1p(vocabulary.counts)
         allowed = usable(vocabulary)
         ordinary = np.ones(len(self.texts), bool)
         ordinary[list(vocabulary.special_ids)] = False
-        self.inside = looks_of(vocabulary.texts).forms["word_part"]
         self.triggers = [satisfying(clause, vocabulary) if constrains_token(clause) else None for clause in rule.any_of]
         self.cues = [
-            None if clause.after is None else satisfying(Clause(tokens=clause.after), vocabulary) for clause in rule.any_of
+            None if clause.after is None else satisfying(Clause(tokens=clause.after), vocabulary)
+            for clause in rule.any_of
         ]
         avoided = [mask for mask in (*self.triggers, *self.cues) if mask is not None]
         self.neutral = np.flatnonzero(allowed & ~np.any(avoided, axis=0)) if avoided else np.flatnonzero(allowed)
@@ -76,7 +82,13 @@ class Writer:
         if mask is None or new is None or mask[ids[place]]:
             return 0
         splits_word = place + 1 < len(ids) and self.inside[ids[place + 1]]
-        return 1 + 2 * int(self.kind[ids[place]] != self.kind[new]) + int(splits_word)
+        other_kind = self.kind[ids[place]] != self.kind[new]
+        return 1 + 3 * int(other_kind) + int(splits_word) + int(self._unlike([ids[place]], new)[0] > UNLIKE)
+
+    def _unlike(self, ids: Sequence[int] | np.ndarray, token: int) -> np.ndarray:
+        """How far tokens are from one in log-frequency and in length: " the" should not become " platypus"."""
+        frequency = np.abs(self.log_count[ids] - self.log_count[token])
+        return frequency + np.abs(self.lengths[ids] - self.lengths[token]) / 2
 
     def satisfied(self, ids: Sequence[int], clause: int) -> list[int] | None:
         """The text with as few tokens replaced as make it satisfy a clause, at a place drawn from the most plausible ones."""
@@ -89,7 +101,8 @@ class Writer:
             return None
         costs = np.array(
             [
-                self._cost(ids, place, trigger, self.triggers[clause]) + self._cost(ids, place - back, cue, self.cues[clause])
+                self._cost(ids, place, trigger, self.triggers[clause])
+                + self._cost(ids, place - back, cue, self.cues[clause])
                 for place, back in places
             ]
         )
@@ -103,14 +116,15 @@ class Writer:
     # --- near misses
 
     def stand_in(self, token: int) -> int | None:
-        """A token that takes no part in the rule and is like this one in looks and frequency."""
+        """A token that takes no part in the rule and is like this one in looks, frequency and length."""
         alike = self.neutral[self.kind[self.neutral] == self.kind[token]]
-        if len(alike) < 3:
-            spaced = self.texts[token].startswith(" ")
-            alike = np.array([i for i in self.neutral if self.texts[i].startswith(" ") == spaced], int)
+        if len(alike) < ENOUGH:
+            spaced = self.spaced[self.neutral] == self.spaced[token]
+            words = self.neutral[spaced & self.alphabetic[self.neutral]]
+            alike = words if len(words) >= ENOUGH else self.neutral
         if not len(alike):
             return None
-        nearest = alike[np.argsort(np.abs(self.log_count[alike] - self.log_count[token]), kind="stable")[:SIMILAR]]
+        nearest = alike[np.argsort(self._unlike(alike, token), kind="stable")[:SIMILAR]]
         return int(self.rng.choice(nearest))
 
     def broken(self, ids: Sequence[int], break_cue: bool) -> list[int] | None:

@@ -31,7 +31,9 @@ def strength(moved: Sequence[LensToken]) -> float:
 
 def noise_floor(intervention: Intervention) -> float:
     """The effect, in nats, below which a token counts as moved by chance; 0 where no random direction was steered."""
-    lasts = [c.promoted[:SCORED][-1].value for c in intervention.controls if c.kind == "random_direction" and c.promoted]
+    lasts = [
+        c.promoted[:SCORED][-1].value for c in intervention.controls if c.kind == "random_direction" and c.promoted
+    ]
     return NOISE * float(np.median(lasts)) if lasts else 0.0
 
 

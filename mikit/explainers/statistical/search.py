@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mikit.evidence.vocabulary import Vocabulary
-from mikit.explainers.statistical.candidates import Candidate, candidates
+from mikit.explainers.statistical.candidates import candidates
+from mikit.explainers.statistical.measure import Candidate
 from mikit.explainers.statistical.shown import Shown, shown_windows
 from mikit.trace import Observation, Rule
 
@@ -55,7 +56,7 @@ def score(shown: Shown, pool: Sequence[Candidate], parts: tuple[int, ...]) -> Sc
 
 def search(shown: Shown, pool: Sequence[Candidate]) -> list[Scored]:
     """Every union looked at, the best F1 first."""
-    seen = {(i,): score(shown, pool, (i,)) for i in range(len(pool))}
+    seen: dict[tuple[int, ...], Scored] = {(i,): score(shown, pool, (i,)) for i in range(len(pool))}
     beam = sorted(seen.values(), key=lambda s: -s.f())[:BEAM]
     for _ in range(MAX_CLAUSES - 1):
         wider = {

@@ -15,8 +15,6 @@ from mikit.evidence.corpora import SHARES
 from mikit.evidence.vocabulary import Vocabulary
 from mikit.trace import Observation, Window
 
-MAX_CUE_DISTANCE = 8
-
 
 @dataclass(frozen=True)
 class Shown:

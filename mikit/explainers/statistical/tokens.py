@@ -20,16 +20,23 @@ class Looks:
     kind: Int[np.ndarray, " vocab"]
     """Equal for tokens that look alike: same leading space and same form."""
     forms: dict[Form, Bool[np.ndarray, " vocab"]]
+    alphabetic: Bool[np.ndarray, " vocab"]
+    """Letters alone, after a space or not."""
+    lengths: Int[np.ndarray, " vocab"]
+    """Characters, surrounding space left out."""
 
 
 @lru_cache(maxsize=4)
 def looks_of(texts: tuple[str, ...]) -> Looks:
     """The looks of a vocabulary's tokens."""
-    forms = {form: np.array([test(text) for text in texts], bool) for form, test in FORM_TESTS.items()}
-    lowercase = np.array([text.strip().isalpha() for text in texts], bool)
-    bits = [*forms.values(), lowercase]
+    forms: dict[Form, np.ndarray] = {
+        form: np.array([test(text) for text in texts], bool) for form, test in FORM_TESTS.items()
+    }
+    alphabetic = np.array([text.strip().isalpha() for text in texts], bool)
+    bits = [*forms.values(), alphabetic]
     kind = np.sum([bit.astype(int) << i for i, bit in enumerate(bits)], axis=0)
-    return Looks(tuple(map(normal, texts)), kind, forms)
+    normals = tuple(map(normal, texts))
+    return Looks(normals, kind, forms, alphabetic, np.array([len(text) for text in normals], int))
 
 
 def satisfying(clause: Clause, vocabulary: Vocabulary) -> Bool[np.ndarray, " vocab"]:

@@ -1,0 +1,148 @@
+"""One pass over a corpus: where every latent of an SAE fires, and how strongly.
+
+Each window is read as a text of its own, behind BOS, so that an activation met here is the one that the same text has
+when it is scored alone. The forward pass ends at the hook point; what is kept is sparse, and merged in numpy: small
+operations of torch wait for its threads.
+"""
+
+import logging
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from mikit.evidence.activations import ordinary_positions
+from mikit.evidence.corpora import Corpus
+from mikit.evidence.histogram import LogHistogram
+from mikit.evidence.postings import PostingsWriter
+from mikit.evidence.store import Findings, identity, write
+from mikit.evidence.windows import WindowTable, cut_windows
+from mikit.progress import track
+from mikit.settings import Params
+from mikit.targets.base import Target
+from mikit.targets.hooks import batch_of, read_residual
+
+log = logging.getLogger(__name__)
+ENCODED_TOKENS = 256
+"""Positions encoded at once: their activations stay in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Active:
+    """The non-zero activations of a batch of texts at ordinary content positions, one an entry, in order of text."""
+
+    text: Int[np.ndarray, " entry"]
+    """Which text of the batch."""
+    position: Int[np.ndarray, " entry"]
+    """Index among its content tokens."""
+    latent: Int[np.ndarray, " entry"]
+    value: Float[np.ndarray, " entry"]
+    massive: int
+    """Content positions left out for their norm."""
+
+
+@torch.inference_mode()
+def read_active(target: Target, texts: Sequence[Sequence[int]]) -> Active:
+    """All latents' non-zero activations on some texts; BOS, padding and massive positions are left out."""
+    ids, mask = batch_of(target, texts)
+    residual = read_residual(target, ids, mask)
+    ordinary = ordinary_positions(residual, mask)
+    kept = residual[ordinary]
+    cells, values = [], []
+    for start, part in enumerate(kept.split(ENCODED_TOKENS)):
+        acts = target.sae.encode(part).cpu().numpy().reshape(-1)
+        cell = np.flatnonzero(acts > 0)
+        cells.append(cell + start * ENCODED_TOKENS * target.sae.d_sae)
+        values.append(acts[cell])
+    token, latent = np.divmod(np.concatenate(cells), target.sae.d_sae)
+    text, column = np.nonzero(ordinary.cpu().numpy())
+    n_content = int(mask.sum()) - len(texts)
+    return Active(text[token], column[token] - 1, latent, np.concatenate(values), n_content - len(kept))
+
+
+class Tally:
+    """What the pass has found so far, for all latents; windows come in any order, each once."""
+
+    def __init__(self, table: WindowTable, d_sae: int, folder: Path) -> None:
+        self.d_sae = d_sae
+        self.explain: Bool[np.ndarray, " window"] = table.in_split("explain")
+        self.postings = PostingsWriter(folder, d_sae)
+        self.histogram = LogHistogram(d_sae)
+        self.firing_tokens = np.zeros(d_sae, np.int64)
+        self.massive_tokens = 0
+
+    def add(self, windows: Int[np.ndarray, " text"], active: Active) -> None:
+        """Count the activations of a batch whose texts are these windows."""
+        cell = active.text * self.d_sae + active.latent
+        peak = np.zeros(len(windows) * self.d_sae, np.float32)
+        np.maximum.at(peak, cell, active.value)
+        # backwards, so that of equal values the first position stays
+        at_peak = np.flatnonzero(active.value == peak[cell])[::-1]
+        peak_index = np.zeros(len(peak), np.uint8)
+        peak_index[cell[at_peak]] = active.position[at_peak]
+        found = np.flatnonzero(peak)
+        self.postings.add(found % self.d_sae, windows[found // self.d_sae], peak[found], peak_index[found])
+        shown = self.explain[windows][active.text]
+        self.histogram.add(active.latent[shown], active.value[shown])
+        self.firing_tokens += np.bincount(active.latent, minlength=self.d_sae)
+        self.massive_tokens += active.massive
+
+
+def batches(table: WindowTable, size: int) -> list[Int[np.ndarray, " text"]]:
+    """Windows of like length together, so that little is padded; the longest first."""
+    order = np.argsort(-table.lengths, kind="stable")
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def scan(target: Target, corpus: Corpus, params: Params, folder: Path) -> None:
+    """Read the corpus once and write the evidence of all latents to `folder`, `meta.json` last.
+
+    Args:
+        target: every latent of its SAE is followed.
+        corpus: cut into windows as the params say.
+        params: limits of the corpus, window length, ref and tau; and the batch size, which changes no result.
+        folder: made by this function.
+    """
+    protocol = params.protocol
+    table = cut_windows(target, corpus, protocol.window_tokens, params.corpus_tokens, params.document_tokens)
+    folder.mkdir(parents=True)
+    tally = Tally(table, target.sae.d_sae, folder / "shards")
+    for windows in _tracked(table, params.batch):
+        tally.add(windows, read_active(target, [table.text(window) for window in windows]))
+    pointers, blocks = tally.postings.merge()
+    findings = Findings(
+        bos=bos_activations(target),
+        ref=tally.histogram.percentile(protocol.ref_percentile),
+        firing_tokens=tally.firing_tokens,
+        massive_tokens=tally.massive_tokens,
+        pointers=pointers,
+        blocks=blocks,
+    )
+    write(folder, identity(target, corpus, params), corpus, table, findings)
+    shutil.rmtree(folder / "shards")
+
+
+def bos_activations(target: Target) -> Float[np.ndarray, " d_sae"]:
+    """Each latent's activation at BOS. It stands first, so in a causal model it is the same before every text."""
+    residual = read_residual(target, *batch_of(target, [[]]))
+    return target.sae.encode(residual[0, 0]).cpu().numpy()
+
+
+def _tracked(table: WindowTable, size: int) -> Iterator[Int[np.ndarray, " text"]]:
+    """The batches, with progress; how long they will take is logged once the second has shown it."""
+    total = int(table.lengths.sum())
+    parts = batches(table, size)
+    work = track(parts, "reading the corpus", total, lambda rows: int(table.lengths[rows].sum()), "tokens")
+    started = time.monotonic()
+    for number, windows in enumerate(work):
+        if number == 1:
+            started = time.monotonic()
+        elif number == 2:
+            minutes = (time.monotonic() - started) * (len(parts) - 2) / 60
+            log.info("reading %d tokens in %d windows: about %.1f minutes", total, len(table), minutes)
+        yield windows

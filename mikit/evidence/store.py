@@ -1,0 +1,229 @@
+"""The evidence of one SAE on one corpus, on disk: written once, checked and mapped when it is opened."""
+
+import json
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from mikit.errors import MikitError
+from mikit.evidence.corpora import Corpus
+from mikit.evidence.windows import PADDING, WindowTable
+from mikit.files import file_hash, value_hash, write_json
+from mikit.settings import Params
+from mikit.targets.base import Target
+
+FORMAT = 1
+"""Version of what is written; a change makes every store anew."""
+TABLE = ("ids", "lengths", "document", "start", "splits")
+POSTINGS = ("window", "peak", "peak_index")
+LATENTS = ("pointers", "ref", "tau", "bos", "firing_tokens", "firing_windows")
+
+
+class DamagedEvidence(MikitError):
+    """A store that is not what was written: the message says which file, and what to do."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a pass over a corpus has found."""
+
+    bos: Float[np.ndarray, " d_sae"]
+    """Activation at BOS."""
+    ref: Float[np.ndarray, " d_sae"]
+    """Percentile of the non-zero activations on `explain`; 0 where there are none."""
+    firing_tokens: Int[np.ndarray, " d_sae"]
+    """Content tokens with an activation above 0."""
+    massive_tokens: int
+    """Content tokens left out for their norm."""
+    pointers: Int[np.ndarray, " d_sae_and_1"]
+    """Where each latent's postings start."""
+    blocks: Iterable[tuple[int, int, np.ndarray]]
+    """First latent, the one after the last, and their postings by latent and window: block after block."""
+
+
+@dataclass(frozen=True)
+class Firings:
+    """Windows in which a latent is active, in order of window."""
+
+    window: Int[np.ndarray, " n"]
+    peak: Float[np.ndarray, " n"]
+    """Largest activation, above 0."""
+    peak_index: Int[np.ndarray, " n"]
+    """Where it lies among the window's content tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceStore:
+    """Where every latent of an SAE fires in a corpus."""
+
+    table: WindowTable
+    corpus_name: str
+    corpus_hash: str
+    hash: str
+    """Of what the evidence follows from: model, SAE, corpus and the params that matter."""
+    tokens_read: int
+    """Content tokens of all windows."""
+    massive_tokens: int
+    """Content tokens among them that were left out for their norm."""
+    token_counts: Int[np.ndarray, " vocab"]
+    """Occurrences of each token among the content tokens."""
+    firing_counts: Int[np.ndarray, " d_sae"]
+    """Windows of all splits in which a latent fires: its peak is at least tau."""
+    arrays: dict[str, np.ndarray]
+    """The other files, by name."""
+
+    @property
+    def n_windows(self) -> int:
+        """Number of windows."""
+        return len(self.table)
+
+    def firings(self, latent: int) -> Firings:
+        """All windows in which the latent's activation is above 0 somewhere."""
+        start, stop = self.arrays["pointers"][latent : latent + 2]
+        return Firings(*(np.array(self.arrays[name][start:stop]) for name in POSTINGS))
+
+    def peaks(self, latent: int) -> Float[np.ndarray, " window"]:
+        """The latent's largest activation in every window, 0 where it is silent."""
+        firings = self.firings(latent)
+        peaks = np.zeros(self.n_windows, np.float32)
+        peaks[firings.window] = firings.peak
+        return peaks
+
+    def ref(self, latent: int) -> float:
+        """99.5th percentile of the latent's non-zero activations on `explain`; 0 if there are none."""
+        return float(self.arrays["ref"][latent])
+
+    def tau(self, latent: int) -> float:
+        """Firing threshold: 0.25 ref."""
+        return float(self.arrays["tau"][latent])
+
+    def density(self, latent: int) -> float:
+        """Share of content tokens on which the latent's activation is above 0."""
+        return float(self.arrays["firing_tokens"][latent] / (self.tokens_read - self.massive_tokens))
+
+    def bos_max(self, latent: int) -> float:
+        """Activation at BOS, which is never evidence."""
+        return float(self.arrays["bos"][latent])
+
+    def live(self, min_windows: int) -> Int[np.ndarray, " latent"]:
+        """Latents that fire in at least so many windows."""
+        return np.flatnonzero(self.firing_counts >= min_windows)
+
+
+def identity(target: Target, corpus: Corpus, params: Params) -> dict[str, Any]:
+    """All that the evidence follows from; the batch size is not in it, since no result depends on it."""
+    protocol = params.protocol
+    return {
+        "format": FORMAT,
+        "model": target.model_hash,
+        "tokenizer": target.tokenizer_hash,
+        "hook_point": target.hook_point,
+        "bos_id": target.bos_id,
+        "sae": target.sae.hash,
+        "corpus": corpus.hash,
+        "corpus_tokens": params.corpus_tokens,
+        "document_tokens": params.document_tokens,
+        "window_tokens": protocol.window_tokens,
+        "ref_percentile": protocol.ref_percentile,
+        "tau_fraction": protocol.tau_fraction,
+        "vocab_size": target.vocab_size,
+    }
+
+
+def write(folder: Path, made_of: dict[str, Any], corpus: Corpus, table: WindowTable, findings: Findings) -> None:
+    """Write a store into a folder; `meta.json`, with size and hash of every other file, comes last."""
+    tau = (findings.ref * made_of["tau_fraction"]).astype(np.float32)
+    content = table.ids[table.ids != PADDING]
+    arrays = {name: getattr(table, name) for name in TABLE} | {
+        "token_counts": np.bincount(content, minlength=made_of["vocab_size"]),
+        "pointers": findings.pointers,
+        "ref": findings.ref,
+        "tau": tau,
+        "bos": findings.bos,
+        "firing_tokens": findings.firing_tokens,
+        "firing_windows": _write_postings(folder, findings, tau),
+    }
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    write_json(folder / "documents.json", table.documents)
+    files = [folder / f"{name}.npy" for name in (*arrays, *POSTINGS)] + [folder / "documents.json"]
+    meta = {
+        "made_of": made_of,
+        "corpus_name": corpus.name,
+        "tokens_read": len(content),
+        "massive_tokens": findings.massive_tokens,
+        "files": {file.name: {"size": file.stat().st_size, "hash": file_hash(file)} for file in files},
+    }
+    write_json(folder / "meta.json", meta)
+
+
+def _write_postings(folder: Path, findings: Findings, tau: Float[np.ndarray, " d_sae"]) -> Int[np.ndarray, " d_sae"]:
+    """Write the postings' columns block by block.
+
+    Returns:
+        The number of windows in which each latent fires.
+    """
+    fires = np.zeros(len(tau), np.int64)
+    shape, types = (int(findings.pointers[-1]),), {"window": "<i4", "peak": "<f4", "peak_index": "|u1"}
+    with ExitStack() as stack:
+        columns = {name: stack.enter_context((folder / f"{name}.npy").open("wb")) for name in POSTINGS}
+        for name, file in columns.items():
+            header = {"descr": types[name], "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+        for start, stop, postings in findings.blocks:
+            for name, file in columns.items():
+                np.ascontiguousarray(postings[name]).tofile(file)
+            latent = np.repeat(np.arange(start, stop), np.diff(findings.pointers[start : stop + 1]))
+            above = (postings["peak"] >= tau[latent]) & (tau[latent] > 0)
+            fires += np.bincount(latent[above], minlength=len(tau))
+    return fires
+
+
+def open_store(folder: Path) -> EvidenceStore:
+    """Open a store that was written to `folder`.
+
+    Raises:
+        DamagedEvidence: a file is missing, or is not what was written.
+    """
+    meta = _checked(folder)
+    names = (*TABLE, *POSTINGS, *LATENTS, "token_counts")
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in names}
+    documents = tuple(json.loads((folder / "documents.json").read_text("utf-8")))
+    return EvidenceStore(
+        table=WindowTable(**{name: arrays[name] for name in TABLE}, documents=documents),
+        corpus_name=meta["corpus_name"],
+        corpus_hash=meta["made_of"]["corpus"],
+        hash=value_hash(meta["made_of"]),
+        tokens_read=meta["tokens_read"],
+        massive_tokens=meta["massive_tokens"],
+        token_counts=np.array(arrays["token_counts"]),
+        firing_counts=np.array(arrays["firing_windows"]),
+        arrays={name: arrays[name] for name in (*POSTINGS, *LATENTS)},
+    )
+
+
+def _checked(folder: Path) -> dict[str, Any]:
+    """The store's `meta.json`, once every file is found to be what it says."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text("utf-8"))
+        listed = {name: (facts["size"], facts["hash"]) for name, facts in meta["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, "meta.json", "is missing or unreadable") from error
+    for name, (size, digest) in listed.items():
+        path = folder / name
+        if not path.is_file():
+            raise _damaged(folder, name, "is missing")
+        if path.stat().st_size != size:
+            raise _damaged(folder, name, f"has {path.stat().st_size} bytes, not {size}")
+        if file_hash(path) != digest:
+            raise _damaged(folder, name, "is not what was written")
+    return meta
+
+
+def _damaged(folder: Path, name: str, fault: str) -> DamagedEvidence:
+    return DamagedEvidence(f"evidence in {folder}: {name} {fault}: delete the folder, and it is made again")

@@ -1,0 +1,49 @@
+"""How strongly a text makes latents fire: the largest activation over its content tokens.
+
+Massive positions are left out, as they are from the evidence: a window has the same peak here and there.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from mikit.evidence.activations import ordinary_positions
+from mikit.targets.base import Target
+from mikit.targets.hooks import batch_of, read_residual
+
+
+@torch.inference_mode()
+def peak_activations(
+    target: Target, latents: Sequence[int], texts: Sequence[Sequence[int]], batch: int
+) -> tuple[Float[np.ndarray, "text latent"], Int[np.ndarray, "text latent"]]:
+    """The largest activation of some latents in each text, and where it lies.
+
+    Only the encoder columns of these latents are used, and the model is run up to its hook point alone.
+
+    Args:
+        target: model and SAE.
+        latents: indices.
+        texts: content ids of each, no BOS, at least one.
+        batch: texts in a forward pass.
+
+    Returns:
+        float32 peaks, and the index among the content tokens of the first position that has it; both in the order given.
+    """
+    assert all(len(ids) for ids in texts), "a text without content tokens has no activation"
+    device = target.sae.W_enc.device
+    columns = torch.as_tensor(latents, dtype=torch.long, device=device)
+    peaks = np.zeros((len(texts), len(latents)), np.float32)
+    where = np.zeros((len(texts), len(latents)), np.int64)
+    # texts of like length share a pass: little is padded
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    for start in range(0, len(order), batch):
+        rows = order[start : start + batch]
+        ids, mask = batch_of(target, [texts[i] for i in rows])
+        residual = read_residual(target, ids, mask)
+        counted = ordinary_positions(residual, mask)[:, 1:, None].to(device)
+        # every content position is above -1, so padding never is the largest, not even where all are silent
+        top = target.sae.encode(residual.to(device), columns)[:, 1:].where(counted, -1.0).max(dim=1)
+        peaks[rows], where[rows] = top.values.cpu().numpy(), top.indices.cpu().numpy()
+    return peaks, where

@@ -1,0 +1,213 @@
+"""The report of a run: one HTML page that needs nothing but itself."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from mikit import viz
+from mikit.files import write_text
+from mikit.settings import Protocol
+from mikit.trace import (
+    Estimate,
+    FeatureKind,
+    GateVerdict,
+    InputScore,
+    Meta,
+    Observation,
+    OutputScore,
+    Proportion,
+    Trace,
+)
+
+KINDS: dict[FeatureKind, str] = {
+    "normal": "It fires often enough to be tested, and seldom enough to mean something.",
+    "dead": "No content token makes it fire in the text that was read, so there is nothing to explain.",
+    "special_only": "It fires on special tokens alone, which are never evidence, so there is nothing to explain.",
+    "rare": "It fires in too few windows for the input gate to decide.",
+    "dense": "It fires in so many windows that the input gate can't decide.",
+}
+WINDOW_GROUPS = (
+    ("top", 8, "Where it fires most", True),
+    ("quantile", 10, "Over the whole range of its activations", True),
+    ("silent_trigger", 8, "Windows that hold a trigger token, and where it is silent", True),
+    ("silent_random", 4, "Windows at random, where it is silent", False),
+)
+"""Kind of window, how many are shown, their title, and whether the group is open."""
+NULL_NAMES = {
+    "neighbour": "The nearest feature's explanation",
+    "shuffled": "A random live feature's explanation",
+    "random_reference": "A random direction with its own tokens",
+}
+QUESTIONS = {
+    "input": "Is it known when it fires?",
+    "output": "Is it known what it does?",
+    "chain": "Does what it does follow from where it fires?",
+}
+
+
+class Metric(NamedTuple):
+    """A gate's metric, drawn as an interval on a track from 0 to 1."""
+
+    name: str
+    text: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: str
+    gate: str
+    tick: float
+    """Where the gate stands on the track."""
+
+
+class GateCard(NamedTuple):
+    """A gate as the page shows it."""
+
+    name: str
+    question: str
+    verdict: GateVerdict
+    reason: str
+    metrics: list[Metric]
+
+
+def write_report(trace: Trace, path: Path) -> None:
+    """Write the page of a trace, atomically."""
+    write_text(path, report_html(trace))
+
+
+def report_html(trace: Trace) -> str:
+    """The page of a trace: styles and figures inside, no script, everything from a corpus or a writer escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": _number, "share": _share, "interval": _interval, "svg": viz.inline_svg}
+    inputs, outputs = trace.input_round, trace.output_round
+    protocol = Protocol.model_validate(trace.provenance.params.get("protocol", {}))
+    return environment.get_template("report.html.j2").render(
+        headline=headline(trace.meta),
+        trace=trace,
+        meta=trace.meta,
+        protocol=protocol,
+        cards=gate_cards(trace.meta, protocol),
+        windows=_windows(inputs.observation) if inputs else [],
+        observation=inputs.observation if inputs else None,
+        input_score=input_score(trace),
+        output_score=output_score(trace),
+        intervention=outputs.interventions[-1] if outputs and outputs.interventions else None,
+        provenance=_flat(trace.provenance.model_dump(exclude={"params", "step_seconds"})),
+        parameters=_flat(trace.provenance.params),
+        viz=viz,
+        kinds=KINDS,
+        null_names=NULL_NAMES,
+    )
+
+
+def headline(meta: Meta) -> str:
+    """What came of it, in a few words."""
+    gates = {"input": meta.gate_pass.input, "output": meta.gate_pass.output, "chain": meta.gate_pass.chain}
+    if meta.status == "dead":
+        return "nothing to explain"
+    if meta.confirmed:
+        return "explained, and confirmed"
+    if meta.gate_pass.all_pass:
+        return "all gates pass, too narrowly to confirm it"
+    passed = [name for name, verdict in gates.items() if verdict == "pass"]
+    return f"{' and '.join(passed)} explained" if passed else "not explained"
+
+
+def input_score(trace: Trace) -> InputScore | None:
+    """The one that counts: on `confirm`, else that of the chosen hypothesis on `select`."""
+    if not trace.input_round:
+        return None
+    found = trace.input_round.eval
+    return found.confirm or next((score for score in found.per_hypothesis if score.hypothesis == found.chosen), None)
+
+
+def output_score(trace: Trace) -> OutputScore | None:
+    """The one that counts: on `confirm`, else that of the chosen hypothesis on `select`."""
+    if not trace.output_round:
+        return None
+    found = trace.output_round.eval
+    return found.confirm or next((score for score in found.per_hypothesis if score.hypothesis == found.chosen), None)
+
+
+def gate_cards(meta: Meta, protocol: Protocol) -> list[GateCard]:
+    """The three gates with their metrics, intervals and thresholds, and why each passed or failed."""
+    found, passed = meta.intervals, meta.final_metrics.functional_score
+    metrics = {
+        "input": [
+            _metric("activation coverage", found.get("activation_coverage"), protocol.gate_coverage, "texts"),
+            _metric("boundary rejection", found.get("boundary_rejection"), protocol.gate_rejection, "texts"),
+        ],
+        "output": [_metric("output score", found.get("output_score"), protocol.gate_output, "prompts")],
+        "chain": [_checks_metric(passed, protocol.gate_functional)],
+    }
+    gates = meta.gate_pass
+    verdicts: dict[str, GateVerdict] = {"input": gates.input, "output": gates.output, "chain": gates.chain}
+    reasons: dict[str, str] = {str(name): reason for name, reason in gates.reasons.items()}
+    return [
+        GateCard(name, question, verdicts[name], reasons.get(name, ""), metrics[name])
+        for name, question in QUESTIONS.items()
+    ]
+
+
+def _metric(name: str, found: Proportion | Estimate | None, gate: float, unit: str) -> Metric:
+    if found is None or found.value is None:
+        return Metric(name, "–", None, None, None, "not measured", f"gate {gate:g}", gate)
+    n = f"{_interval(found)}, n {found.n} {unit}"
+    return Metric(name, f"{found.value:.2f}", found.value, found.low, found.high, n, f"gate {gate:g}", gate)
+
+
+def _checks_metric(passed: int | None, gate: int) -> Metric:
+    label = f"gate {gate}, necessity among them"
+    if passed is None:
+        return Metric("checks passed", "–", None, None, None, "not run", label, gate / 5)
+    return Metric("checks passed", f"{passed} of 5", passed / 5, None, None, "", label, gate / 5)
+
+
+def _windows(observation: Observation) -> list[dict[str, Any]]:
+    groups = []
+    for kind, n, title, opened in WINDOW_GROUPS:
+        found = [window for window in observation.windows if window.kind == kind]
+        stride = max(1, len(found) // n) if kind == "quantile" else 1
+        html = viz.windows_html(found[::stride], observation.tau, n, observation.ref or None)
+        shown = min(n, len(found[::stride]))
+        groups.append({"title": title, "html": html, "shown": shown, "n": len(found), "open": opened})
+    return [group for group in groups if group["n"]]
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, str]:
+    """Values as text, those of a mapping inside under a dotted name."""
+    rows: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            rows |= {f"{name}.{inner}": text for inner, text in _flat(value).items()}
+        else:
+            rows[name] = str(value)
+    return rows
+
+
+def _shown(value: Any) -> Any:
+    """What jinja prints, before it escapes it: no character of a text hides or reorders what stands around it."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return viz.visible(value)
+    return "–" if value is None else value
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _interval(found: Proportion | Estimate | None) -> str:
+    return "–" if found is None or found.low is None or found.high is None else f"[{found.low:.2f}, {found.high:.2f}]"
