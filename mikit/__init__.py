@@ -1,8 +1,8 @@
 """mikit: explain the features of sparse autoencoders from both ends, and learn from planted circuits.
 
-    import mikit
-    trace = mikit.explain_feature(model="planted", layer=0, feature=3)
-    print(trace.meta.interpretations.input, trace.meta.gate_pass)
+import mikit
+trace = mikit.explain_feature(model="planted", layer=0, feature=3)
+print(trace.meta.interpretations.input, trace.meta.gate_pass)
 """
 
 from typing import TYPE_CHECKING, Any

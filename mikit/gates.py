@@ -4,6 +4,7 @@ from mikit.experiments.statistics import one_sided_lower
 from mikit.settings import Protocol
 from mikit.trace import (
     Chain,
+    CheckVerdict,
     Estimate,
     FeatureKind,
     Gates,
@@ -23,6 +24,8 @@ CONFIRMED_RECALL = 0.5
 TOO_MANY_UNDECIDED = 2
 """Checks without a verdict that leave the chain without one."""
 ROUNDING = 1e-9
+"""A mean of shares may miss the gate that it equals by this much."""
+MISSED: dict[CheckVerdict, str] = {"fail": "failed", "undecided": "undecided"}
 
 Judgement = tuple[GateVerdict, str]
 """A verdict, and one sentence that gives the numbers."""
@@ -106,31 +109,26 @@ def judge_chain(intervention: Intervention | None, chain: Chain | None, protocol
         return "none", _null(intervention)
     if chain is None or not chain.checks:
         return "undecided", "No causal check was made."
-    by_verdict = {
+    names = {
         verdict: [check.name.replace("_", " ") for check in chain.checks if check.verdict == verdict]
         for verdict in ("pass", "fail", "undecided")
     }
-    passed, undecided = by_verdict["pass"], by_verdict["undecided"]
-    score = f"{len(passed)} of {len(chain.checks)} checks pass"
+    n_passed, undecided = len(names["pass"]), names["undecided"]
+    score = f"{n_passed} of {len(chain.checks)} checks pass"
     if len(undecided) >= TOO_MANY_UNDECIDED:
         return "undecided", f"{score}, and {len(undecided)} are undecided: {', '.join(undecided)}."
-    others = "; ".join(
-        f"{', '.join(names)} {'fails' if verdict == 'fail' else 'is undecided'}" if len(names) == 1 else
-        f"{', '.join(names)} fail"
-        for verdict, names in by_verdict.items()
-        if names and verdict != "pass"
-    )  # fmt: skip
-    without = f" ({others})" if others else ""
-    if len(passed) < protocol.gate_functional:
-        return "fail", f"{score}{without}, and {protocol.gate_functional} are needed."
-    if "necessity" not in passed:
-        return "fail", f"{score}, but necessity, which must be among them, does not{without}."
-    return "pass", f"{score}{without}, necessity among them, and {protocol.gate_functional} are needed."
+    missed = [f"{word}: {', '.join(names[verdict])}" for verdict, word in MISSED.items() if names[verdict]]
+    score += f" ({'; '.join(missed)})" if missed else ""
+    if n_passed < protocol.gate_functional:
+        return "fail", f"{score}, which is below {protocol.gate_functional}."
+    if "necessity" not in names["pass"]:
+        return "fail", f"{score}, but necessity is not among them."
+    return "pass", f"{score}, which reaches {protocol.gate_functional} with necessity among them."
 
 
 def _null(intervention: Intervention) -> str:
-    why = f": {intervention.null_reason}" if intervention.null_reason else ""
-    return f"Adding the feature does nothing to speak of to the next token{why}.".replace("..", ".")
+    why = f": {intervention.null_reason.rstrip('.')}" if intervention.null_reason else ""
+    return f"Adding the feature does nothing to speak of to the next token{why}."
 
 
 def _compared(metrics: list[tuple[str, Proportion | Estimate, str, float]]) -> Judgement:

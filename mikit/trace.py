@@ -457,6 +457,8 @@ class Meta(Record):
 
 
 class InputRound(Record):
+    """The input end: evidence, hypotheses, experiments, scores."""
+
     observation: Observation
     hypotheses: list[InputHypothesis]
     experiments: list[InputExperiment]
@@ -464,6 +466,8 @@ class InputRound(Record):
 
 
 class OutputRound(Record):
+    """The output end: interventions, hypotheses, scores."""
+
     interventions: list[Intervention]
     hypotheses: list[OutputHypothesis]
     eval: OutputEval

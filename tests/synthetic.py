@@ -1,5 +1,6 @@
 """Features with a known rule, seen as the evidence step would show them: a language of made-up text, no model."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,13 +124,18 @@ def observe(ids: np.ndarray, texts: list[list[str]], acts: np.ndarray, rng: np.r
     rest = rest[peaks[rest] >= TAU]
     spread = rest[np.unique(np.linspace(0, len(rest) - 1, 64).astype(int))] if len(rest) else rest
     silent = shown[peaks[:n_explain] < TAU]
-    triggers = {texts[i][acts[i].argmax()] for i in active if peaks[i] >= TAU}
-    holding = [i for i in silent if triggers.intersection(texts[i])]
+    triggers = Counter(texts[i][acts[i].argmax()] for i in active if peaks[i] >= TAU)
+    holding: list[int] = []
+    for token, count in triggers.most_common():
+        having = [i for i in rng.permutation(silent).tolist() if token in texts[i] and i not in holding]
+        holding += having[: min(48 - len(holding), int(np.ceil(48 * count / triggers.total())))]
+    more = [i for i in rng.permutation(silent).tolist() if i not in holding]
+    holding += [i for i in more if triggers.keys() & set(texts[i])][: 48 - len(holding)]
     kinds = {
         "top": top,
         "quantile": spread,
-        "silent_trigger": rng.permutation(holding)[:48].astype(int),
-        "silent_random": rng.permutation(silent)[:48],
+        "silent_trigger": np.array(holding, int),
+        "silent_random": rng.permutation(np.setdiff1d(silent, holding))[:48],
     }
     windows = [
         Window(

@@ -204,8 +204,10 @@ def test_a_notebook_that_ends_without_a_valid_record_has_failed(pipeline):
     pipeline.notebook(3, extra="import sys; sys.exit(0)")
     with pytest.raises(StepFailed, match="step 3 .* it left no valid step3.json"):
         pipeline.go()
+    pipeline.notebook(3, extra="directory.params_hash = 'of other params'")
+    with pytest.raises(StepFailed, match="step 3 .* its own record, changed"):
+        pipeline.go()
     pipeline.notebook(3)
-    (pipeline.tmp / "trace.json").write_text(json.dumps(TRACE_VALUES))
     pipeline.notebook(9, extra="directory.write_trace = lambda trace: directory.trace_path.write_text('{}')")
     with pytest.raises(StepFailed, match="step 9 .* it left no valid trace.json"):
         pipeline.go()

@@ -10,11 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mikit.evidence.activations import ordinary_positions
 from mikit.evidence.store import EvidenceStore
 from mikit.settings import Protocol
 from mikit.targets.base import Target
-from mikit.targets.hooks import batch_of, read_residual
 from mikit.trace import SPLITS, FeatureKind, LensToken, Observation, Split, Window
 
 DEAD_TOKENS = 40_000
@@ -24,8 +22,6 @@ SHOWN = {"top": 32, "quantile": 64, "silent_trigger": 48, "silent_random": 48}
 LENS_TOKENS = 15
 MORE_NEIGHBOURS = 12
 """Neighbours listed beyond those that specificity needs: some are dropped later, such as controls."""
-READ_WINDOWS = 32
-"""Windows in a forward pass."""
 
 Kind = Literal["top", "quantile", "silent_trigger", "silent_random"]
 Rows = Int[np.ndarray, " n"]
@@ -33,8 +29,6 @@ Rows = Int[np.ndarray, " n"]
 
 def observe(target: Target, store: EvidenceStore, feature: int, protocol: Protocol, seed: int) -> Observation:
     """Step 1: the windows of `explain` that a writer is shown, and the feature's scale.
-
-    The shown windows are read once more, with the feature's own encoder column alone.
 
     Args:
         target: the store's target.
@@ -49,7 +43,7 @@ def observe(target: Target, store: EvidenceStore, feature: int, protocol: Protoc
     target.check_feature(feature)
     shown = choose_windows(store, feature, np.random.default_rng([seed, feature]))
     chosen = [(kind, int(window)) for kind, windows in shown.items() for window in windows]
-    acts = read_latent(target, feature, [store.table.text(window) for _, window in chosen])
+    acts = store.activations(feature, [window for _, window in chosen])
     promoted, suppressed = logit_lens(target, feature)
     neighbours, cosines = nearest_live(target, store, feature, protocol)
     return Observation(
@@ -64,8 +58,7 @@ def observe(target: Target, store: EvidenceStore, feature: int, protocol: Protoc
         n_windows=store.n_windows,
         bos_activation=store.bos_max(feature),
         windows=[
-            _window(target, store, kind, window, values)
-            for (kind, window), values in zip(chosen, acts, strict=True)
+            _window(target, store, kind, window, values) for (kind, window), values in zip(chosen, acts, strict=True)
         ],
         promoted=promoted,
         suppressed=suppressed,
@@ -193,24 +186,9 @@ def natural_windows(
     )
 
 
-@torch.inference_mode()
-def read_latent(
-    target: Target, latent: int, texts: Sequence[Sequence[int]], batch: int = READ_WINDOWS
-) -> list[Float[np.ndarray, " pos"]]:
-    """One latent's activation at each content token of some texts; 0 at massive positions, which are left out."""
-    found: list[Float[np.ndarray, " pos"]] = []
-    for start in range(0, len(texts), batch):
-        part = texts[start : start + batch]
-        ids, mask = batch_of(target, part)
-        residual = read_residual(target, ids, mask)
-        acts = target.sae.encode(residual, torch.tensor([latent], device=residual.device))[..., 0]
-        acts = acts.where(ordinary_positions(residual, mask), 0.0)[:, 1:].cpu().numpy()
-        found += [row[: len(text)] for row, text in zip(acts, part, strict=True)]
-    return found
-
-
 def _window(target: Target, store: EvidenceStore, kind: Kind, window: int, acts: Float[np.ndarray, " pos"]) -> Window:
     ids = store.table.text(window)
+    acts = acts[: len(ids)]
     peak_index = int(acts.argmax())
     return Window(
         kind=kind,

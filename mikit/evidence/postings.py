@@ -1,4 +1,4 @@
-"""Postings: for each latent, the windows in which it is active, with its peak. Collected in any order, kept by latent.
+"""Postings: for each latent, where it is active and how strongly. Collected window by window, kept latent by latent.
 
 They are gathered in memory, written out in shards when there are many, and merged latent by latent at the end: what is
 in memory does not grow with the corpus.
@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-POSTING = np.dtype([("window", "<i4"), ("peak", "<f4"), ("peak_index", "u1")])
-"""A window, the largest activation in it, and where that lies among its content tokens."""
-SHARD = 1 << 20
+POSTING = np.dtype([("window", "<i4"), ("position", "u1"), ("value", "<f4")])
+"""A window, an index among its content tokens, and the activation there, which is not 0."""
+SHARD = 1 << 19
 """Postings in memory at most, while collecting and while merging (more only where one latent has more)."""
 
 
@@ -45,12 +45,12 @@ class PostingsWriter:
         self,
         latent: Int[np.ndarray, " n"],
         window: Int[np.ndarray, " n"],
-        peak: Float[np.ndarray, " n"],
-        peak_index: Int[np.ndarray, " n"],
+        position: Int[np.ndarray, " n"],
+        value: Float[np.ndarray, " n"],
     ) -> None:
-        """Keep some postings; no window and latent may come twice."""
+        """Keep some postings. Those of one window come in one call, in order of position."""
         postings = np.empty(len(latent), POSTING)
-        postings["window"], postings["peak"], postings["peak_index"] = window, peak, peak_index
+        postings["window"], postings["position"], postings["value"] = window, position, value
         self._latents.append(latent.astype(np.int32))
         self._postings.append(postings)
         self._n += len(latent)
@@ -71,7 +71,7 @@ class PostingsWriter:
         self._latents, self._postings, self._n = [], [], 0
 
     def merge(self) -> tuple[Int[np.ndarray, " latent_and_1"], Iterator[tuple[int, int, np.ndarray]]]:
-        """All postings, by latent and then by window.
+        """All postings, by latent, window and position.
 
         Returns:
             Where each latent's postings start, with the total last; and, in order, the first latent, the one after the last, and the postings of blocks of latents.

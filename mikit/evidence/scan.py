@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from mikit.evidence.activations import ordinary_positions
 from mikit.evidence.corpora import Corpus
-from mikit.evidence.histogram import LogHistogram
 from mikit.evidence.postings import PostingsWriter
 from mikit.evidence.store import Findings, identity, write
 from mikit.evidence.windows import WindowTable, cut_windows
@@ -65,34 +64,6 @@ def read_active(target: Target, texts: Sequence[Sequence[int]]) -> Active:
     return Active(text[token], column[token] - 1, latent, np.concatenate(values), n_content - len(kept))
 
 
-class Tally:
-    """What the pass has found so far, for all latents; windows come in any order, each once."""
-
-    def __init__(self, table: WindowTable, d_sae: int, folder: Path) -> None:
-        self.d_sae = d_sae
-        self.explain: Bool[np.ndarray, " window"] = table.in_split("explain")
-        self.postings = PostingsWriter(folder, d_sae)
-        self.histogram = LogHistogram(d_sae)
-        self.firing_tokens = np.zeros(d_sae, np.int64)
-        self.massive_tokens = 0
-
-    def add(self, windows: Int[np.ndarray, " text"], active: Active) -> None:
-        """Count the activations of a batch whose texts are these windows."""
-        cell = active.text * self.d_sae + active.latent
-        peak = np.zeros(len(windows) * self.d_sae, np.float32)
-        np.maximum.at(peak, cell, active.value)
-        # backwards, so that of equal values the first position stays
-        at_peak = np.flatnonzero(active.value == peak[cell])[::-1]
-        peak_index = np.zeros(len(peak), np.uint8)
-        peak_index[cell[at_peak]] = active.position[at_peak]
-        found = np.flatnonzero(peak)
-        self.postings.add(found % self.d_sae, windows[found // self.d_sae], peak[found], peak_index[found])
-        shown = self.explain[windows][active.text]
-        self.histogram.add(active.latent[shown], active.value[shown])
-        self.firing_tokens += np.bincount(active.latent, minlength=self.d_sae)
-        self.massive_tokens += active.massive
-
-
 def batches(table: WindowTable, size: int) -> list[Int[np.ndarray, " text"]]:
     """Windows of like length together, so that little is padded; the longest first."""
     order = np.argsort(-table.lengths, kind="stable")
@@ -108,22 +79,16 @@ def scan(target: Target, corpus: Corpus, params: Params, folder: Path) -> None:
         params: limits of the corpus, window length, ref and tau; and the batch size, which changes no result.
         folder: made by this function.
     """
-    protocol = params.protocol
-    table = cut_windows(target, corpus, protocol.window_tokens, params.corpus_tokens, params.document_tokens)
+    limits = params.protocol.window_tokens, params.corpus_tokens, params.document_tokens
+    table = cut_windows(target, corpus, *limits)
     folder.mkdir(parents=True)
-    tally = Tally(table, target.sae.d_sae, folder / "shards")
+    postings, massive = PostingsWriter(folder / "shards", target.sae.d_sae), 0
     for windows in _tracked(table, params.batch):
-        tally.add(windows, read_active(target, [table.text(window) for window in windows]))
-    pointers, blocks = tally.postings.merge()
-    findings = Findings(
-        bos=bos_activations(target),
-        ref=tally.histogram.percentile(protocol.ref_percentile),
-        firing_tokens=tally.firing_tokens,
-        massive_tokens=tally.massive_tokens,
-        pointers=pointers,
-        blocks=blocks,
-    )
-    write(folder, identity(target, corpus, params), corpus, table, findings)
+        active = read_active(target, [table.text(window) for window in windows])
+        postings.add(active.latent, windows[active.text], active.position, active.value)
+        massive += active.massive
+    findings = Findings(table, bos_activations(target), massive, *postings.merge())
+    write(folder, identity(target, corpus, params), corpus.name, findings)
     shutil.rmtree(folder / "shards")
 
 

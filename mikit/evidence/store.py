@@ -1,7 +1,7 @@
 """The evidence of one SAE on one corpus, on disk: written once, checked and mapped when it is opened."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from mikit.targets.base import Target
 FORMAT = 1
 """Version of what is written; a change makes every store anew."""
 TABLE = ("ids", "lengths", "document", "start", "splits")
-POSTINGS = ("window", "peak", "peak_index")
-LATENTS = ("pointers", "ref", "tau", "bos", "firing_tokens", "firing_windows")
+POSTINGS = ("window", "position", "value")
+LATENTS = ("pointers", "ref", "tau", "bos", "firing_windows")
+TYPES = {"window": "<i4", "position": "|u1", "value": "<f4"}
 
 
 class DamagedEvidence(MikitError):
@@ -32,18 +33,15 @@ class DamagedEvidence(MikitError):
 class Findings:
     """What a pass over a corpus has found."""
 
+    table: WindowTable
     bos: Float[np.ndarray, " d_sae"]
     """Activation at BOS."""
-    ref: Float[np.ndarray, " d_sae"]
-    """Percentile of the non-zero activations on `explain`; 0 where there are none."""
-    firing_tokens: Int[np.ndarray, " d_sae"]
-    """Content tokens with an activation above 0."""
     massive_tokens: int
     """Content tokens left out for their norm."""
     pointers: Int[np.ndarray, " d_sae_and_1"]
     """Where each latent's postings start."""
     blocks: Iterable[tuple[int, int, np.ndarray]]
-    """First latent, the one after the last, and their postings by latent and window: block after block."""
+    """First latent, the one after the last, and their postings by latent, window and position: block after block."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +80,35 @@ class EvidenceStore:
         """Number of windows."""
         return len(self.table)
 
+    def _postings(self, latent: int) -> list[np.ndarray]:
+        start, stop = self.arrays["pointers"][latent : latent + 2]
+        return [np.array(self.arrays[name][start:stop]) for name in POSTINGS]
+
     def firings(self, latent: int) -> Firings:
         """All windows in which the latent's activation is above 0 somewhere."""
-        start, stop = self.arrays["pointers"][latent : latent + 2]
-        return Firings(*(np.array(self.arrays[name][start:stop]) for name in POSTINGS))
+        window, position, value = self._postings(latent)
+        starts = np.flatnonzero(np.diff(window, prepend=-1))
+        peak = np.maximum.reduceat(value, starts) if len(starts) else value
+        group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(window)))
+        at_peak = np.flatnonzero(value == peak[group])
+        first = np.unique(group[at_peak], return_index=True)[1]
+        return Firings(window[starts], peak, position[at_peak[first]].astype(np.int64))
 
     def peaks(self, latent: int) -> Float[np.ndarray, " window"]:
         """The latent's largest activation in every window, 0 where it is silent."""
-        firings = self.firings(latent)
         peaks = np.zeros(self.n_windows, np.float32)
-        peaks[firings.window] = firings.peak
+        window, _, value = self._postings(latent)
+        np.maximum.at(peaks, window, value)
         return peaks
+
+    def activations(self, latent: int, windows: Sequence[int]) -> Float[np.ndarray, "n pos"]:
+        """The latent's activation at each content token of some windows, 0 beyond their end."""
+        window, position, value = self._postings(latent)
+        acts = np.zeros((len(windows), self.table.ids.shape[1]), np.float32)
+        for row, wanted in enumerate(windows):
+            here = slice(*np.searchsorted(window, [wanted, wanted + 1]))
+            acts[row, position[here]] = value[here]
+        return acts
 
     def ref(self, latent: int) -> float:
         """99.5th percentile of the latent's non-zero activations on `explain`; 0 if there are none."""
@@ -104,7 +120,8 @@ class EvidenceStore:
 
     def density(self, latent: int) -> float:
         """Share of content tokens on which the latent's activation is above 0."""
-        return float(self.arrays["firing_tokens"][latent] / (self.tokens_read - self.massive_tokens))
+        start, stop = self.arrays["pointers"][latent : latent + 2]
+        return float(stop - start) / (self.tokens_read - self.massive_tokens)
 
     def bos_max(self, latent: int) -> float:
         """Activation at BOS, which is never evidence."""
@@ -135,18 +152,16 @@ def identity(target: Target, corpus: Corpus, params: Params) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, made_of: dict[str, Any], corpus: Corpus, table: WindowTable, findings: Findings) -> None:
+def write(folder: Path, made_of: dict[str, Any], corpus_name: str, findings: Findings) -> None:
     """Write a store into a folder; `meta.json`, with size and hash of every other file, comes last."""
-    tau = (findings.ref * made_of["tau_fraction"]).astype(np.float32)
+    table = findings.table
     content = table.ids[table.ids != PADDING]
-    arrays = {name: getattr(table, name) for name in TABLE} | {
-        "token_counts": np.bincount(content, minlength=made_of["vocab_size"]),
+    arrays = {
+        **{name: getattr(table, name) for name in TABLE},
+        **_write_postings(folder, findings, made_of["ref_percentile"], made_of["tau_fraction"]),
         "pointers": findings.pointers,
-        "ref": findings.ref,
-        "tau": tau,
         "bos": findings.bos,
-        "firing_tokens": findings.firing_tokens,
-        "firing_windows": _write_postings(folder, findings, tau),
+        "token_counts": np.bincount(content, minlength=made_of["vocab_size"]),
     }
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
@@ -154,7 +169,7 @@ def write(folder: Path, made_of: dict[str, Any], corpus: Corpus, table: WindowTa
     files = [folder / f"{name}.npy" for name in (*arrays, *POSTINGS)] + [folder / "documents.json"]
     meta = {
         "made_of": made_of,
-        "corpus_name": corpus.name,
+        "corpus_name": corpus_name,
         "tokens_read": len(content),
         "massive_tokens": findings.massive_tokens,
         "files": {file.name: {"size": file.stat().st_size, "hash": file_hash(file)} for file in files},
@@ -162,26 +177,32 @@ def write(folder: Path, made_of: dict[str, Any], corpus: Corpus, table: WindowTa
     write_json(folder / "meta.json", meta)
 
 
-def _write_postings(folder: Path, findings: Findings, tau: Float[np.ndarray, " d_sae"]) -> Int[np.ndarray, " d_sae"]:
+def _write_postings(folder: Path, findings: Findings, percent: float, tau_fraction: float) -> dict[str, np.ndarray]:
     """Write the postings' columns block by block.
 
     Returns:
-        The number of windows in which each latent fires.
+        ref and tau of each latent, and in how many windows it fires.
     """
-    fires = np.zeros(len(tau), np.int64)
-    shape, types = (int(findings.pointers[-1]),), {"window": "<i4", "peak": "<f4", "peak_index": "|u1"}
+    explain = findings.table.in_split("explain")
+    d_sae, total = len(findings.bos), int(findings.pointers[-1])
+    ref, fires = np.zeros(d_sae, np.float32), np.zeros(d_sae, np.int64)
     with ExitStack() as stack:
         columns = {name: stack.enter_context((folder / f"{name}.npy").open("wb")) for name in POSTINGS}
         for name, file in columns.items():
-            header = {"descr": types[name], "fortran_order": False, "shape": shape}
+            header = {"descr": TYPES[name], "fortran_order": False, "shape": (total,)}
             np.lib.format.write_array_header_1_0(file, header)
         for start, stop, postings in findings.blocks:
             for name, file in columns.items():
                 np.ascontiguousarray(postings[name]).tofile(file)
-            latent = np.repeat(np.arange(start, stop), np.diff(findings.pointers[start : stop + 1]))
-            above = (postings["peak"] >= tau[latent]) & (tau[latent] > 0)
-            fires += np.bincount(latent[above], minlength=len(tau))
-    return fires
+            shown, values = explain[postings["window"]], postings["value"]
+            for latent in range(start, stop):
+                mine = slice(*(findings.pointers[latent : latent + 2] - findings.pointers[start]))
+                seen = values[mine][shown[mine]]
+                if len(seen):
+                    ref[latent] = np.percentile(seen, percent)
+                    above = values[mine] >= np.float32(ref[latent] * tau_fraction)
+                    fires[latent] = len(np.unique(postings["window"][mine][above]))
+    return {"ref": ref, "tau": (ref * tau_fraction).astype(np.float32), "firing_windows": fires}
 
 
 def open_store(folder: Path) -> EvidenceStore:

@@ -1,5 +1,6 @@
 """Step 5: add the feature's direction to the residual stream and see what the next token does."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from mikit.experiments.directions import Direction, control_directions
 from mikit.experiments.measure import eligible_ids, lens_tokens, most_moved
 from mikit.experiments.setting import Setting
-from mikit.experiments.steering import Changes, Site, changes, continuations, following_kl, prompt_sites
+from mikit.experiments.steering import Changes, changes, continuations, following_kl, prompt_sites
 from mikit.settings import Protocol
 from mikit.trace import Completion, Control, Dose, Intervention, LensToken, Observation
 
@@ -74,7 +75,7 @@ def intervene(setting: Setting, feature: int, observation: Observation) -> Inter
         promoted=_moved(setting, tokens, effect, 1, N_MOVED),
         suppressed=_moved(setting, tokens, effect, -1, N_MOVED),
         teacher_forced=following_kl(target, sites, written, dose * unit_dose, setting.batch).tolist(),
-        completions=_completions(setting, sites[:N_COMPLETIONS], dose * unit_dose, dose),
+        completions=_completions(setting, dose * unit_dose, dose),
         controls=controls,
         n_prompts=len(prompts),
     )
@@ -130,10 +131,12 @@ def _clean_continuations(setting: Setting, n: int) -> list[list[int]]:
     return continuations(setting.target, sites, None, n, setting.batch)
 
 
-def _completions(
-    setting: Setting, sites: Sequence[Site], vector: Float[Tensor, " d_model"], dose: float
-) -> list[Completion]:
-    target = setting.target
+def _completions(setting: Setting, vector: Float[Tensor, " d_model"], dose: float) -> list[Completion]:
+    """Prompts of the length that most have, as these are written together."""
+    target, prompts = setting.target, setting.prompts["explain"]
+    [(length, _)] = Counter(map(len, prompts)).most_common(1)
+    chosen = [ids for ids in prompts if len(ids) == length][:N_COMPLETIONS]
+    sites = prompt_sites(chosen, setting.protocol.position)
     clean = continuations(target, sites, None, COMPLETION_TOKENS, setting.batch)
     steered = continuations(target, sites, vector, COMPLETION_TOKENS, setting.batch)
     return [

@@ -23,9 +23,9 @@ def _normal_quantile(probability: float) -> float:
     return float(ndtri(probability))
 
 
-def _wilson_interval(share: float, n: float) -> tuple[float, float]:
+def _wilson_interval(share: float, n: float, level: float = LEVEL) -> tuple[float, float]:
     """Wilson's score interval (1927), which also holds for the effective, fractional `n` of a clustered sample."""
-    z = _normal_quantile((1 + LEVEL) / 2)
+    z = _normal_quantile((1 + level) / 2)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return float(max(min(centre - half, share), 0.0)), float(min(max(centre + half, share), 1.0))
@@ -135,9 +135,14 @@ def auroc(positive: Sequence[float], negative: Sequence[float]) -> float | None:
 def one_sided_lower(found: Proportion | Estimate, level: float = 0.90) -> float:
     """What the true value exceeds with this confidence; 0 for an empty share, which bears out nothing.
 
-    The 95 % interval's lower arm is scaled by the ratio of the normal quantiles. For Wilson's interval this is within
-    0.02 of its own one-sided bound, and mostly below it, from 10 cases on.
+    A share's bound is Wilson's at the sample size that its lower limit speaks of: a score interval ends where
+    (value - low)^2 = z^2 low (1 - low) / n. For an estimate the interval's lower arm is scaled as if it were normal.
     """
     if found.value is None or found.low is None:
         return 0.0
-    return found.value - (found.value - found.low) * _normal_quantile(level) / _normal_quantile((1 + LEVEL) / 2)
+    arm, z = found.value - found.low, _normal_quantile((1 + LEVEL) / 2)
+    if isinstance(found, Estimate):
+        return found.value - arm * _normal_quantile(level) / z
+    if not found.low > 0 or not arm > 0:
+        return found.low
+    return _wilson_interval(found.value, z * z * found.low * (1 - found.low) / arm**2, 2 * level - 1)[0]

@@ -20,6 +20,10 @@ from mikit.targets.base import LanguageModel, Target
 from mikit.targets.hooks import Edit, batch_of, logits, read_residual
 
 
+ROWS_A_TEXT = 4
+"""Steered rows that weigh as much as a whole text in a forward pass: most of a row's tokens are shared."""
+
+
 @dataclass(frozen=True)
 class Site:
     """Content tokens, and how much of a direction is added at each."""
@@ -139,13 +143,13 @@ def changes(
         sites: where, and times what.
         vectors: what is added.
         tokens: ids whose change of log-probability is kept.
-        batch: texts in a forward pass, every direction counted; a site's directions always share one.
+        batch: texts in a forward pass; a site's directions always share one.
     """
     logprob = np.empty((len(vectors), len(sites), len(tokens)), np.float32)
     kl = np.empty((len(vectors), len(sites)), np.float32)
     with_clean = torch.cat([torch.zeros_like(vectors[:1]), vectors])
     columns = torch.as_tensor(tokens, device=lm.device)
-    for members, ids, weights in batches(lm, sites, max(1, batch // len(with_clean))):
+    for members, ids, weights in batches(lm, sites, max(1, ROWS_A_TEXT * batch // len(with_clean))):
         found = steered_logprobs(lm, ids, weights, with_clean)[:, :, 0]
         clean, changed = found[:, :1], found[:, 1:]
         kl[:, members] = kl_divergence(clean, changed).T.cpu().numpy()

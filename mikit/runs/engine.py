@@ -185,8 +185,10 @@ def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str
         with timed(f"step {step} of 9, {NOTEBOOKS[step - 1].split('_', 1)[1].replace('_', ' ')}"):
             kernel.clear()
             execute(source, partial, final, values, kernel)
-        if not directory.is_fresh(step):
+        if directory.read(step) is None:
             raise StepFailed(f"{where}: it left no valid {directory.step_path(step).name}")
+        if not directory.is_fresh(step):
+            raise StepFailed(f"{where}: what it read, or its own record, changed while it ran or is from another run")
         if step == STEPS[-1] and not _has_trace(directory):
             raise StepFailed(f"{where}: it left no valid {directory.trace_path.name}")
     except PapermillExecutionError as error:

@@ -1,7 +1,7 @@
 """What the gates say of explanations that must not pass, and of a random direction: the scale to read a verdict on."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -12,8 +12,8 @@ from mikit.experiments.checks import functional_score, run_checks
 from mikit.experiments.input_score import score_input
 from mikit.experiments.intervene import intervene
 from mikit.experiments.output_score import score_output
-from mikit.experiments.statistics import wilson
 from mikit.experiments.setting import Setting
+from mikit.experiments.statistics import wilson
 from mikit.experiments.texts import design_experiment
 from mikit.gates import judge_gates
 from mikit.runs.run import Run
@@ -22,6 +22,7 @@ from mikit.trace import Chain, Gates, InputHypothesis, Null, OutputHypothesis, P
 if TYPE_CHECKING:
     from mikit.runs.verdict import Found
 
+NullName = Literal["neighbour", "shuffled", "random_reference"]
 MIN_FIRING_WINDOWS = 40
 """A latent with fewer has too little evidence to lend an explanation."""
 CALIBRATION_WINDOWS = 256
@@ -44,21 +45,21 @@ def try_nulls(run: Run, found: "Found") -> dict[str, Null]:
     return nulls
 
 
-def _borrowed(run: Run, found: "Found", name: str, latent: int) -> Null:
+def _borrowed(run: Run, found: "Found", name: NullName, latent: int) -> Null:
     """Another feature's explanation, written from that feature's own evidence, scored on this one."""
     setting = run.setting
     theirs = observe(run.target, run.store, latent, run.protocol, run.params.seed)
     inputs = run.explainer.input_hypotheses(theirs, run.vocabulary, 1).hypotheses
     outputs = run.explainer.output_hypotheses(intervene(setting, latent, theirs), 1).hypotheses
-    words = [hypothesis.text for hypothesis in (*inputs, *outputs)]
-    return _judged(run, found, setting, name, latent, " ".join(words), inputs, outputs)
+    words = " ".join([*(hypothesis.text for hypothesis in inputs), *(hypothesis.text for hypothesis in outputs)])
+    return _judged(run, found, setting, name, latent, words, inputs, outputs)
 
 
 def _judged(
     run: Run,
     found: "Found",
     setting: Setting,
-    name: str,
+    name: NullName,
     latent: int | None,
     words: str,
     inputs: list[InputHypothesis],
@@ -77,7 +78,7 @@ def _judged(
         )
     gates = judge_gates(observation, input_score, output_score, chain, intervention, run.protocol)
     return Null(
-        name=name,  # type: ignore[arg-type]
+        name=name,
         latent=latent,
         explanation=words,
         coverage=input_score.coverage if input_score else None,
@@ -136,9 +137,7 @@ def _with_random_direction(run: Run) -> Setting:
     return replace(run.setting, target=replace(run.target, sae=changed))
 
 
-def _read_along(
-    run: Run, setting: Setting, found: "Found", cases: list[TextCase]
-) -> tuple[Proportion, Proportion]:
+def _read_along(run: Run, setting: Setting, found: "Found", cases: list[TextCase]) -> tuple[Proportion, Proportion]:
     """Coverage and rejection of a latent that reads along the random direction and fires as often as the feature."""
     table = run.store.table
     chosen = np.random.default_rng(run.params.seed).permutation(run.store.n_windows)[:CALIBRATION_WINDOWS]

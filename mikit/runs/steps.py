@@ -49,7 +49,7 @@ def score_inputs(run: Run) -> InputEval:
         score_input(run.setting, run.feature, observation, hypothesis, experiment)
         for hypothesis, experiment in zip(hypotheses, experiments, strict=True)
     ]
-    return InputEval(per_hypothesis=scores, chosen=choose_input(scores))
+    return InputEval(per_hypothesis=scores, chosen=choose_input(scores, run.protocol))
 
 
 @step(5, Intervention)
@@ -91,7 +91,17 @@ def test_chain(run: Run) -> Chain:
 @step(9, Trace)
 def conclude(run: Run) -> Trace:
     """The verdict: the chosen pair scored once on `confirm`, with gates, nulls and provenance."""
-    return trace_of(run, Found(*(run.need(function) for function in ALL[:-1])))
+    found = Found(
+        observation=run.need(observe),
+        input_hypotheses=run.need(hypothesise_input),
+        experiments=run.need(design_input),
+        input_eval=run.need(score_inputs),
+        intervention=run.need(intervene),
+        output_hypotheses=run.need(hypothesise_output),
+        output_eval=run.need(score_outputs),
+        chain=run.need(test_chain),
+    )
+    return trace_of(run, found)
 
 
 ALL = (

@@ -1,5 +1,7 @@
 """What is explained: a language model and an SAE on one of its hook points, by name."""
 
+import importlib
+
 from mikit.errors import BadInput, one_of
 from mikit.targets.base import LanguageModel, Target
 
@@ -14,12 +16,10 @@ def load_target(name: str, layer: int | None = None) -> Target:
     Raises:
         BadInput: unknown name, a layer without an SAE, or weights that are not installed.
     """
-    if name == "planted":
-        from mikit.targets import planted as module
-    elif name == "smollm2-135m":
-        from mikit.targets import smollm2 as module
-    else:
+    if name not in NAMES:
         raise one_of("model", name, list(NAMES))
+    module = importlib.import_module(f"mikit.targets.{name.split('-')[0]}")
     if layer is not None and layer != module.LAYER:
         raise BadInput(f"{name} has no SAE at layer {layer}: valid: {module.LAYER}")
-    return module.load()
+    target: Target = module.load()
+    return target

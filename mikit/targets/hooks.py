@@ -32,7 +32,9 @@ def _hook(lm: LanguageModel, function: Callable) -> Iterator[None]:
         handle.remove()
 
 
-def batch_of(lm: LanguageModel, texts: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
+def batch_of(
+    lm: LanguageModel, texts: Sequence[Sequence[int]]
+) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
     """Put BOS before each text and pad on the right.
 
     Returns:

@@ -34,12 +34,11 @@ class Cues:
 
 
 def cues_of(shown: Shown) -> Cues:
-    """The tokens seen before firing positions in most documents, two at least."""
+    """The tokens seen before firing positions in two documents or more, those first that are frequent there for how rare they are."""
     documents: dict[int, set[int]] = defaultdict(set)
-    for row in np.flatnonzero(shown.fires):
-        peak = int(np.flatnonzero(shown.firing[row])[0]) if shown.firing[row].any() else 0
-        last = int(np.flatnonzero(shown.firing[row])[-1]) if shown.firing[row].any() else 0
-        for code in shown.codes[row, max(peak - MAX_DISTANCE, 0) : last].tolist():
+    for row in np.flatnonzero(shown.firing.any(1)):
+        first, *_, last = [*np.flatnonzero(shown.firing[row]).tolist()] * 2
+        for code in shown.codes[row, max(first - MAX_DISTANCE, 0) : last].tolist():
             documents[code].add(int(shown.documents[row]))
     enriched = {c: len(d) / (shown.occupied[c] + len(d)) ** 0.5 for c, d in documents.items() if len(d) > 1 and c >= 0}
     codes = np.array(sorted(enriched, key=lambda c: (-enriched[c], c))[:MAX_CUES], int)

@@ -51,5 +51,6 @@ def false_windows(shown: Shown, at: np.ndarray, holding: float, trust: float, un
 
 
 def mean_silent_weight(shown: Shown) -> float:
+    """Corpus windows that a silent window shown stands for; 0 where none is shown."""
     silent = ~shown.fires
     return float(shown.weight[silent].mean()) if silent.any() else 0.0

@@ -2,7 +2,7 @@
 
 Firing windows and silent windows that hold a trigger token are shown far more often than they occur. A weight is the
 number of corpus windows that a shown one stands for: top windows stand for themselves, quantile windows for the other
-firing ones, and silent windows are post-stratified by whether they hold a token on which the feature peaked.
+firing ones, and silent windows are post-stratified by the token they hold on which the feature peaks elsewhere, if any.
 """
 
 from collections.abc import Sequence
@@ -108,16 +108,30 @@ def _weights(
     if rest.any():
         weight[rest] = max(1.0, (in_explain - top.sum()) / rest.sum())
     weight[fires] *= n_firing / weight[fires].sum()
-    triggers = np.unique(peak_code[fires])
-    holds_trigger = ~fires & np.isin(codes, triggers).any(1)
-    plain = ~fires & ~holds_trigger
+    silent_weight = _silent_weights(codes[~fires], np.unique(peak_code[fires]), codes[fires], weight[fires], occupied)
+    plain = np.isnan(silent_weight)
     n_silent = n_windows - n_firing
-    n_holding = n_windows * -np.expm1(-occupied[triggers].sum() / n_windows) - n_firing
-    n_holding = float(np.clip(n_holding, holds_trigger.sum(), max(n_silent - plain.sum(), holds_trigger.sum())))
-    if not plain.any():
-        n_holding = n_silent
-    elif not holds_trigger.any():
-        n_holding = 0.0
-    weight[holds_trigger] = n_holding / max(holds_trigger.sum(), 1)
-    weight[plain] = (n_silent - n_holding) / max(plain.sum(), 1)
+    holding = float(np.nansum(silent_weight))
+    if holding and (holding > n_silent - plain.sum() or not plain.any()):
+        silent_weight *= max(n_silent - plain.sum(), 0) / holding
+        holding = float(np.nansum(silent_weight))
+    silent_weight[plain] = (n_silent - holding) / max(plain.sum(), 1)
+    weight[~fires] = silent_weight
+    return weight
+
+
+def _silent_weights(
+    silent: np.ndarray, triggers: np.ndarray, firing: np.ndarray, firing_weight: np.ndarray, occupied: np.ndarray
+) -> np.ndarray:
+    """Of silent windows that hold a trigger token, by the rarest one that each holds; NaN for the others.
+
+    A token's share of the silent windows shown follows its share of the peaks, not how often it occurs: without a
+    stratum a token, the few silent windows that hold a good trigger would stand for the many that hold " the".
+    """
+    weight = np.full(len(silent), np.nan)
+    for token in triggers[np.argsort(occupied[triggers], kind="stable")]:
+        rows = np.isnan(weight) & (silent == token).any(1)
+        if rows.any():
+            in_corpus = occupied[token] - firing_weight @ (firing == token).any(1)
+            weight[rows] = max(in_corpus, rows.sum()) / rows.sum()
     return weight

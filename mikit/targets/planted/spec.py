@@ -99,7 +99,9 @@ class Feature(_Part):
         }
         for field, is_wrong in wrong.items():
             if is_wrong:
-                allowed = self.kind in {"fires_on": WORD_KINDS, "after": CUED_KINDS, "form or suffix": ("form",)}.get(field, ())
+                allowed = self.kind in {"fires_on": WORD_KINDS, "after": CUED_KINDS, "form or suffix": ("form",)}.get(
+                    field, ()
+                )
                 raise ValueError(f"a feature of kind {self.kind!r} {'needs' if allowed else 'has no'} {field}")
         return self
 
@@ -110,7 +112,7 @@ class Documents(_Part):
     count: int = Field(default=1500, ge=1)
     shortest: int = Field(default=24, ge=8)
     """Tokens."""
-    longest: int = Field(default=160, le=500)
+    longest: int = Field(default=160, le=160)
     follow: float = Field(default=0.12, ge=0, le=1)
     """Chance that a word promoted by a feature stands behind a place where it fires."""
     cued: float = Field(default=0.55, ge=0, le=1)
@@ -160,7 +162,9 @@ def read_spec(path: Path | None = None) -> Spec:
     values = strict_yaml.read_mapping(path)
     for feature in values.get("features") or []:
         if isinstance(feature, dict) and feature.get("kind") not in get_args(Kind):
-            raise _prefixed(path, one_of(f"kind of feature {feature.get('name')!r}", feature.get("kind"), list(get_args(Kind))))
+            raise _prefixed(
+                path, one_of(f"kind of feature {feature.get('name')!r}", feature.get("kind"), list(get_args(Kind)))
+            )
     try:
         return Spec(**values)
     except ValidationError as error:

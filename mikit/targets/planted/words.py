@@ -116,10 +116,12 @@ def _check_distinct(texts: list[str], classes: dict[str, tuple[int, ...]]) -> No
     for name, ids in classes.items():
         for word in (texts[i].strip() for i in ids):
             if word in owner:
-                raise BadInput(f"word {word!r} is in class {owner[word]!r} and in class {name!r}: valid: one class a word")
+                raise BadInput(
+                    f"word {word!r} is in class {owner[word]!r} and in class {name!r}: valid: one class a word"
+                )
             owner[word] = name
     for name in classes:
-        if name in owner and classes[name] != classes[owner[name]]:
+        if name in owner:
             raise BadInput(f"{name!r} is a class and a word of class {owner[name]!r}: valid: one meaning a name")
 
 
