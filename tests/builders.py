@@ -205,7 +205,7 @@ def input_round(**overrides: Any) -> InputRound:
 
 
 def controls() -> list[Control]:
-    names = {"near": "near", "random_live": "live", "random_direction": "random"}
+    names: dict[Any, str] = {"near": "near", "random_live": "live", "random_direction": "random"}
     kinds = [(kind, i) for kind in names for i in range(1, 5)]
     return [
         Control(

@@ -14,10 +14,10 @@ PROTOCOL = Protocol()
 RANK = {"fail": 0, "undecided": 1, "pass": 2}
 
 
-def scored(coverage, rejection, n=30, **overrides):
+def scored(fired, silent, n=30, **overrides):
     """A score whose shares are these numbers of `n` texts."""
-    near = mean_of([wilson(rejection, n)] * 3)
-    values = {"coverage": wilson(coverage, n), "rejection": near, "recall": wilson(45, 60)}
+    near = mean_of([wilson(silent, n)] * 3)
+    values = {"coverage": wilson(fired, n), "rejection": near, "recall": wilson(45, 60)}
     return input_score(**(values | overrides))
 
 

@@ -154,4 +154,6 @@ def test_a_one_sided_bound_is_wilsons_own(n):
 
 
 def test_a_one_sided_bound_reads_estimates_too():
-    assert one_sided_lower(Estimate(value=1.0, low=0.02, high=1.9, n=16)) == pytest.approx(1 - 0.98 * 1.2816 / 1.96, abs=1e-4)
+    assert one_sided_lower(Estimate(value=1.0, low=0.02, high=1.9, n=16)) == pytest.approx(
+        1 - 0.98 * 1.2816 / 1.96, abs=1e-4
+    )

@@ -51,7 +51,7 @@ def read_active(target: Target, texts: Sequence[Sequence[int]]) -> Active:
     ids, mask = batch_of(target, texts)
     residual = read_residual(target, ids, mask)
     ordinary = ordinary_positions(residual, mask)
-    kept = residual[ordinary]
+    kept = residual[ordinary].to(target.sae.W_enc.device)
     cells, values = [], []
     for start, part in enumerate(kept.split(ENCODED_TOKENS)):
         acts = target.sae.encode(part).cpu().numpy().reshape(-1)
@@ -95,7 +95,7 @@ def scan(target: Target, corpus: Corpus, params: Params, folder: Path) -> None:
 def bos_activations(target: Target) -> Float[np.ndarray, " d_sae"]:
     """Each latent's activation at BOS. It stands first, so in a causal model it is the same before every text."""
     residual = read_residual(target, *batch_of(target, [[]]))
-    return target.sae.encode(residual[0, 0]).cpu().numpy()
+    return target.sae.encode(residual[0, 0].to(target.sae.W_enc.device)).cpu().numpy()
 
 
 def _tracked(table: WindowTable, size: int) -> Iterator[Int[np.ndarray, " text"]]:

@@ -194,15 +194,24 @@ def _write_postings(folder: Path, findings: Findings, percent: float, tau_fracti
         for start, stop, postings in findings.blocks:
             for name, file in columns.items():
                 np.ascontiguousarray(postings[name]).tofile(file)
-            shown, values = explain[postings["window"]], postings["value"]
-            for latent in range(start, stop):
-                mine = slice(*(findings.pointers[latent : latent + 2] - findings.pointers[start]))
-                seen = values[mine][shown[mine]]
-                if len(seen):
-                    ref[latent] = np.percentile(seen, percent)
-                    above = values[mine] >= np.float32(ref[latent] * tau_fraction)
-                    fires[latent] = len(np.unique(postings["window"][mine][above]))
+            window, value = np.ascontiguousarray(postings["window"]), np.ascontiguousarray(postings["value"])
+            shown, at = explain[window], (findings.pointers[start : stop + 1] - findings.pointers[start]).tolist()
+            for latent, mine in enumerate(map(slice, at, at[1:]), start):
+                ref[latent] = percentile(value[mine][shown[mine]], percent)
+                if ref[latent] > 0:
+                    firing = window[mine][value[mine] >= np.float32(ref[latent] * tau_fraction)]
+                    fires[latent] = np.count_nonzero(np.diff(firing, prepend=-1))
     return {"ref": ref, "tau": (ref * tau_fraction).astype(np.float32), "firing_windows": fires}
+
+
+def percentile(values: Float[np.ndarray, " n"], percent: float) -> float:
+    """`numpy.percentile` of a few values, ten times as quickly; 0 of none."""
+    if not len(values):
+        return 0.0
+    ordered, rank = np.sort(values), (len(values) - 1) * percent / 100
+    below = int(rank)
+    low, high = float(ordered[below]), float(ordered[min(below + 1, len(ordered) - 1)])
+    return low + (high - low) * (rank - below)
 
 
 def open_store(folder: Path) -> EvidenceStore:

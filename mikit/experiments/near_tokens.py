@@ -4,6 +4,7 @@ The input embeddings of the explained model say which tokens are alike. They pic
 never judge what it predicts.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -11,7 +12,8 @@ from itertools import chain, zip_longest
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from mikit.evidence.vocabulary import Vocabulary
@@ -69,10 +71,22 @@ def by_spelling(texts: Sequence[str], triggers: Sequence[int], others: Int[np.nd
 
 @torch.inference_mode()
 def by_embedding(lm: LanguageModel, triggers: Sequence[int], others: Int[np.ndarray, " other"]) -> list[int]:
-    """By the largest cosine with a trigger, largest first, after the mean embedding is taken away, which all share."""
+    """By the largest cosine with a trigger, largest first, `NEAREST` at most.
+
+    What all embeddings share is taken away: their mean, and one in a hundred of their principal directions, which tell
+    frequent tokens from rare ones and would make frequent ones near to everything.
+
+    Source: Mu and Viswanath, All-but-the-top: simple and effective postprocessing for word representations, 2018.
+    """
     weights = lm.model.get_input_embeddings().weight.float()
     rows, wanted = weights[torch.as_tensor(others)], weights[torch.as_tensor(triggers)]
     centre = rows.mean(0)
-    cosine = (normalize(rows - centre, dim=1) @ normalize(wanted - centre, dim=1).T).max(1).values
+    shared = torch.linalg.eigh((rows - centre).T @ (rows - centre)).eigenvectors[:, -math.ceil(rows.shape[1] / 100) :]
+
+    def own(part: Float[Tensor, "token d_model"]) -> Float[Tensor, "token d_model"]:
+        part = part - centre
+        return normalize(part - part @ shared @ shared.T, dim=1)
+
+    cosine = (own(rows) @ own(wanted).T).max(1).values
     order = cosine.argsort(descending=True, stable=True)[:NEAREST]
     return others[order.cpu().numpy()].tolist()

@@ -94,8 +94,15 @@ def peak_tokens(observation: Observation) -> list[int]:
 
 
 def _draw(table: WindowTable, split: Split, avoid_documents: Collection[str], seed: Sequence[int]) -> Draw:
+    """The windows that may be used, in random order, documents taking turns.
+
+    A window at the end of a document is shorter, and holds any given token less often, so that its length would tell
+    what was written into it from what was found: short windows are left out, unless most windows are short.
+    """
     avoided = np.isin(table.document, [i for i, name in enumerate(table.documents) if name in avoid_documents])
-    windows = np.random.default_rng(seed).permutation(np.flatnonzero(table.in_split(split) & ~avoided))
+    allowed = np.flatnonzero(table.in_split(split) & ~avoided)
+    whole = allowed[table.lengths[allowed] == table.ids.shape[1]]
+    windows = np.random.default_rng(seed).permutation(whole if len(whole) >= len(allowed) / 2 else allowed)
     return Draw(in_turns(windows, table.document[windows].tolist()))
 
 

@@ -1,10 +1,11 @@
 """The report of a run: one HTML page that needs nothing but itself."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from mikit import viz
@@ -79,18 +80,9 @@ def write_report(trace: Trace, path: Path) -> None:
 
 def report_html(trace: Trace) -> str:
     """The page of a trace: styles and figures inside, no script, everything from a corpus or a writer escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": _number, "share": _share, "interval": _interval, "svg": viz.inline_svg}
     inputs, outputs = trace.input_round, trace.output_round
     protocol = Protocol.model_validate(trace.provenance.params.get("protocol", {}))
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         headline=headline(trace.meta),
         trace=trace,
         meta=trace.meta,
@@ -120,6 +112,20 @@ def headline(meta: Meta) -> str:
         return "all gates pass, too narrowly to confirm it"
     passed = [name for name, verdict in gates.items() if verdict == "pass"]
     return f"{' and '.join(passed)} explained" if passed else "not explained"
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": _number, "share": _share, "interval": _interval, "svg": viz.inline_svg}
+    return environment.get_template("report.html.j2")
 
 
 def input_score(trace: Trace) -> InputScore | None:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TypeVar
 
+import mikit
 from mikit.evidence.prompts import prompts_hash
 from mikit.experiments.checks import functional_score, run_checks
 from mikit.experiments.input_score import score_input
@@ -205,7 +206,7 @@ def _assemble(
 def provenance_of(run: Run, step_seconds: dict[str, float]) -> Provenance:
     """What was run on what."""
     target = run.target
-    versions = {name: importlib.metadata.version(name) for name in ("mikit", *LIBRARIES)}
+    versions = {name: importlib.metadata.version(name) for name in LIBRARIES} | {"mikit": mikit.__version__}
     return Provenance(
         model_id=target.model_id,
         model_hash=target.model_hash,

@@ -163,7 +163,7 @@ def _shares(score: InputScore) -> dict[str, Proportion]:
 def _label_rows(axes: Axes, names: Sequence[str], shares: dict[str, Proportion]) -> None:
     axes.set_yticks(range(len(names)), [f"{name}  (n {shares[name].n})" for name in names])
     axes.tick_params(axis="y", length=0)
-    axes.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.4, -0.6), xlabel="share of cases, with 95 % interval")
+    axes.set(xlim=(-0.02, 1.02), ylim=(len(names) - 0.4, -0.6), xlabel="share of cases, with 95% interval")
     axes.axhline(1.5, color=style.RULE, linewidth=1)
     axes.grid(axis="x")
 

@@ -130,7 +130,7 @@ def plot_output_score(score: OutputScore, protocol: Protocol | None = None) -> F
 def _score(axes: Axes, score: OutputScore, gate: float) -> None:
     """The score on its whole range: 0 is what ticking all, none or at random scores."""
     interval(axes, score.score, 0, style.FEATURE)
-    axes.set(xlim=(-1.02, 1.02), ylim=(-1, 1), xlabel="score: true less false positive rate, with 95 % interval")
+    axes.set(xlim=(-1.02, 1.02), ylim=(-1, 1), xlabel="score: true less false positive rate, with 95% interval")
     axes.set_yticks([0], [f"{score.split}, n {score.score.n} prompts"])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -34,7 +34,7 @@ VERDICTS = {"pass": "#00805f", "fail": "#c44e00", "undecided": "#8a6d00", "none"
 MARKS = {"pass": "✓", "fail": "✗", "undecided": "?", "none": "–"}
 """Beside the colour, which alone says nothing to some and in print."""
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 100,
     "figure.facecolor": PAPER,
@@ -54,7 +54,6 @@ STYLE = {
     "axes.spines.right": False,
     "axes.axisbelow": True,
     "axes.unicode_minus": True,
-    "axes.prop_cycle": matplotlib.cycler(color=[FEATURE, SECOND, THIRD]),
     "grid.color": RULE,
     "grid.linewidth": 0.6,
     "xtick.color": RULE,
@@ -138,7 +137,7 @@ def plain(axis: Axis) -> None:
 
 
 def interval(axes: Axes, found: Proportion | Estimate, y: float, color: str) -> None:
-    """A dot at the value with its 95 % interval, at height `y`; nothing where there is no value."""
+    """A dot at the value with its 95% interval, at height `y`; nothing where there is no value."""
     if found.value is None:
         axes.text(0.01, y, "no cases", va="center", fontsize=8, color=MUTED)
         return

@@ -36,7 +36,7 @@ def inline_svg(figure: Figure, label: str) -> Markup:
     """
     file = io.StringIO()
     # a salt of its own: equal shapes in two figures of a page must not share an id
-    with matplotlib.rc_context(style.STYLE | {"svg.hashsalt": label}):
+    with matplotlib.rc_context({**style.STYLE, "svg.hashsalt": label}):
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue()
@@ -44,6 +44,8 @@ def inline_svg(figure: Figure, label: str) -> Markup:
     name = visible(f"{label}: {' '.join(figure.get_suptitle().split())}")
     box = re.search(r'viewBox="([\d. ]+)"', svg)
     assert box, "matplotlib gives every SVG a viewBox"
+    # names of groups, which nothing refers to: the same in every figure
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
     for color, variable in THEMED.items():
         body = body.replace(color, f"var({variable}, {color})")
     return Markup(f'<svg role="img" aria-label="{escape(name)}" viewBox="{box[1]}">{body}')

@@ -60,7 +60,8 @@ def _check(axes: Axes, check: Check) -> None:
         axes.bar(places, values, color=[_beside(name, color) for name in names], width=0.78)
         axes.set_xlabel("" if len(names) <= FEW else f"beside {len(names) - 1} controls")
     # more names than fit below are told apart by colour alone
-    axes.set_xticks(*((places, [drawable(name).replace(" ", "\n") for name in names]) if len(names) <= FEW else ([],)))
+    labels = [drawable(name).replace(" ", "\n") for name in names] if len(names) <= FEW else [""] * len(names)
+    axes.set_xticks(places, labels)
     axes.axhline(0, color=style.INK, linewidth=0.8)
     axes.grid(axis="y")
 
@@ -89,7 +90,7 @@ def plot_gates(trace: Trace) -> Figure:
     axes.tick_params(axis="y", length=0)
     lowest = min([0.0, *(v.low for _, v, *_ in rows if v and v.low is not None)])
     axes.set(
-        xlim=(lowest - 0.02, 1.2), ylim=(len(rows) - 0.4, -0.6), xlabel="value with 95 % interval; upright bar: gate"
+        xlim=(lowest - 0.02, 1.2), ylim=(len(rows) - 0.4, -0.6), xlabel="value with 95% interval; upright bar: gate"
     )
     axes.set_xticks([tick for tick in (-1, -0.5, 0, 0.25, 0.5, 0.75, 1) if tick >= lowest])
     axes.grid(axis="x")

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from mikit.targets.planted.directions import TEXTURES, Directions
 from mikit.targets.planted.features import Latent
-from mikit.targets.planted.kernel import HEAD_DIM, REACH, ROPE_THETA
+from mikit.targets.planted.kernel import HEAD_DIM, MARGIN, REACH, ROPE_THETA, window_key
 from mikit.targets.planted.words import Lexicon
 from mikit.targets.sae import Sae
 
@@ -153,7 +153,7 @@ def weights_of(
     scale = CONSTANT / np.sqrt(directions.width)
     readers = scale * directions.readers
     embedding = embedding_of(lexicon, latents, directions, seed) @ directions.rows
-    unembedding = scale * unembedding_of(lexicon, latents, directions, seed) @ directions.rows
+    unembedding = scale * unembedding_of(lexicon, latents, directions, seed) @ directions.outlets
     first = {**_attention(directions, readers), **_mlp(latents, directions, readers)}
     norms = {"input_layernorm": np.ones(directions.width), "post_attention_layernorm": np.ones(directions.width)}
     blocks = {

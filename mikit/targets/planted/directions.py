@@ -2,8 +2,9 @@
 
 A residual vector is `z @ D`: `z` holds one coordinate a name, `D` one unit row a name. Rows are orthogonal, but for
 those of features that share a theme (cosine 0.2) or are declared to be near each other. Coordinates are read exactly by
-the pseudo-inverse, whatever the cosines: this is what the encoder and the first block do. The unembedding reads along
-the rows themselves, so that a direction moves the words of its neighbours too, in proportion to the cosine.
+the dual basis, whatever the cosines: this is what the encoder and the first block do. The unembedding reads along
+the rows themselves, so that a direction moves the words of its theme too, in proportion to the cosine; of two that are
+declared to be near, neither moves the other's.
 """
 
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ class Directions:
     """The triggers that need a cue, each with the index of its latent."""
     rows: Float[np.ndarray, "coordinate d_model"]
     """Unit rows, float64."""
+    outlets: Float[np.ndarray, "coordinate d_model"]
+    """What the unembedding reads each coordinate by: its row, but nothing of a latent that is declared to be near."""
 
     @property
     def width(self) -> int:
@@ -66,7 +69,7 @@ class Directions:
     @cached_property
     def readers(self) -> Float[np.ndarray, "coordinate d_model"]:
         """Rows whose product with a residual vector is its coordinate."""
-        return np.linalg.pinv(self.rows).T
+        return np.linalg.inv(self.rows @ self.rows.T) @ self.rows
 
 
 def directions_of(latents: tuple[Latent, ...], seed: int) -> Directions:
@@ -75,14 +78,30 @@ def directions_of(latents: tuple[Latent, ...], seed: int) -> Directions:
     n = len(latents) + 1 + 2 * TEXTURES + 3 * len(cued)
     themes = list(_themes(latents, seed))
     width = -(-(n + len(themes)) // WIDTH_STEP) * WIDTH_STEP
-    basis = np.linalg.qr(np.random.default_rng([seed, 2]).normal(size=(width, width)))[0]
+    basis = _basis(width, seed)
     rows = basis[:n].copy()
     for k, members in enumerate(themes):
         rows[members] = np.sqrt(1 - THEME_COSINE) * basis[members] + np.sqrt(THEME_COSINE) * basis[n + k]
+    outlets = rows.copy()
     for i, latent in enumerate(latents):
         if latent.near is not None:
-            rows[i] = latent.cosine * rows[latent.near] + np.sqrt(1 - latent.cosine**2) * basis[i]
-    return Directions(len(latents), cued, rows)
+            sine = np.sqrt(1 - latent.cosine**2)
+            rows[i] = latent.cosine * rows[latent.near] + sine * basis[i]
+            outlets[i] = basis[i] / sine
+            outlets[latent.near] -= latent.cosine / sine * basis[i]
+    return Directions(len(latents), cued, rows, outlets)
+
+
+def _basis(width: int, seed: int) -> Float[np.ndarray, "width width"]:
+    """Orthonormal rows with no large entry: the waves of the cosine transform (DCT-II), in random order and signs.
+
+    A closed form, where a decomposition of a random matrix would differ between machines in its last digits.
+    """
+    rng = np.random.default_rng([seed, 2])
+    frequency, place = np.arange(width), np.arange(width) + 0.5
+    waves = np.sqrt(2 / width) * np.cos(np.pi / width * np.outer(frequency, place))
+    waves[0] /= np.sqrt(2)
+    return rng.permutation(waves) * rng.choice([-1.0, 1.0], size=width)
 
 
 def _themes(latents: tuple[Latent, ...], seed: int) -> Iterator[list[int]]:

@@ -23,33 +23,38 @@ def documents_of(
     rng = np.random.default_rng([seed, 6])
     lengths = rng.integers(settings.shortest, settings.longest + 1, size=settings.count)
     ids = _words(lexicon, _roles(lexicon, settings.count, settings.longest, rng), rng)
-    bare = np.isin(lexicon.role, np.flatnonzero(lexicon.attached))[ids]
+    bare = np.append(lexicon.attached, False)[lexicon.role]
     for latent in latents:
         for trigger in latent.triggers:
             if trigger.cues:
                 _put_behind_cues(ids, bare, trigger, settings.cued, rng)
+    places = _by_word(ids, len(lexicon.texts))
     for latent in latents:
-        if latent.promotes and latent.triggers:
+        if latent.promotes:
             chance = settings.follow * (FREQUENT_FOLLOW if latent.kind == "dense" else 1)
-            _put_behind(ids, bare, firing(latent, ids, len(lexicon.texts)), latent.promotes, chance, rng)
+            for trigger in latent.triggers:
+                _put_behind(ids, bare, _firing(trigger, ids, places), latent.promotes, chance, rng)
     texts = np.array(lexicon.texts, dtype=object)[ids]
     return tuple((f"planted-{i:05d}", "".join(row[:n]).lstrip()) for i, (row, n) in enumerate(zip(texts, lengths, strict=True)))
 
 
-def firing(latent: Latent, ids: Int[np.ndarray, "doc pos"], vocab: int) -> Bool[np.ndarray, "doc pos"]:
-    """Where a latent fires, by its declaration."""
-    fires = np.zeros(ids.shape, dtype=bool)
-    for trigger in latent.triggers:
-        fires |= _member(trigger.own, vocab)[ids] & (_cue_before(trigger, ids, vocab) if trigger.cues else True)
-    return fires
+def _by_word(ids: Int[np.ndarray, "doc pos"], vocab: int) -> list[Int[np.ndarray, " place"]]:
+    """For each word, where it stands: indices into the flattened documents."""
+    flat = ids.ravel()
+    order = np.argsort(flat, kind="stable")
+    return np.split(order, np.searchsorted(flat[order], np.arange(1, vocab)))
 
 
-def _cue_before(trigger: Trigger, ids: Int[np.ndarray, "doc pos"], vocab: int) -> Bool[np.ndarray, "doc pos"]:
-    is_cue = _member(trigger.cues, vocab)[ids]
-    near = np.zeros_like(is_cue)
-    for back in range(1, trigger.within + 1):
-        near[:, back:] |= is_cue[:, :-back]
-    return near
+def _firing(
+    trigger: Trigger, ids: Int[np.ndarray, "doc pos"], places: list[Int[np.ndarray, " place"]]
+) -> Int[np.ndarray, " place"]:
+    """Where a trigger holds."""
+    own = np.concatenate([places[word] for word in trigger.own])
+    if not trigger.cues:
+        return own
+    is_cue, column = _member(trigger.cues, len(places))[ids.ravel()], own % ids.shape[1]
+    near = [(column >= back) & is_cue[own - back] for back in range(1, trigger.within + 1)]
+    return own[np.any(near, axis=0)]
 
 
 def _member(ids: Iterable[int], vocab: int) -> Bool[np.ndarray, " vocab"]:
@@ -83,32 +88,44 @@ def _words(lexicon: Lexicon, roles: Int[np.ndarray, "doc pos"], rng: np.random.G
 
 def _put_behind_cues(
     ids: Int[np.ndarray, "doc pos"],
-    bare: Bool[np.ndarray, "doc pos"],
+    bare: Bool[np.ndarray, " vocab"],
     trigger: Trigger,
     chance: float,
     rng: np.random.Generator,
 ) -> None:
-    """Replace, behind some of the cues, a word by one that the cue makes fire. Punctuation stays."""
-    rows, columns = np.nonzero(np.isin(ids, trigger.cues))
-    columns = columns + rng.integers(1, trigger.within + 1, size=len(columns))
-    kept = (rng.random(len(rows)) < chance) & (columns < ids.shape[1])
-    rows, columns = rows[kept], columns[kept]
-    rows, columns = rows[~bare[rows, columns]], columns[~bare[rows, columns]]
-    ids[rows, columns] = rng.choice(trigger.own, size=len(rows))
+    """Replace, behind some of the cues, a word by one that the cue makes fire. Signs stay."""
+    cues = np.flatnonzero(_member(trigger.cues, len(bare))[ids.ravel()])
+    cues = cues[rng.random(len(cues)) < chance]
+    back = rng.integers(1, trigger.within + 1, size=len(cues))
+    _replace(ids, bare, cues, back, rng.choice(trigger.own, size=len(cues)))
 
 
 def _put_behind(
     ids: Int[np.ndarray, "doc pos"],
-    bare: Bool[np.ndarray, "doc pos"],
-    fires: Bool[np.ndarray, "doc pos"],
+    bare: Bool[np.ndarray, " vocab"],
+    fires: Int[np.ndarray, " place"],
     promoted: tuple[int, ...],
     chance: float,
     rng: np.random.Generator,
 ) -> None:
-    """Replace some of the words that stand behind a firing position by promoted ones. Punctuation stays."""
-    rows, columns = np.nonzero(fires[:, :-1] & ~bare[:, 1:])
-    kept = rng.random(len(rows)) < chance
-    ids[rows[kept], columns[kept] + 1] = rng.choice(promoted, size=int(kept.sum()))
+    """Replace some of the words that stand behind a firing position by promoted ones. Signs stay."""
+    kept = fires[rng.random(len(fires)) < chance]
+    _replace(ids, bare, kept, np.ones_like(kept), rng.choice(promoted, size=len(kept)))
+
+
+def _replace(
+    ids: Int[np.ndarray, "doc pos"],
+    bare: Bool[np.ndarray, " vocab"],
+    places: Int[np.ndarray, " place"],
+    ahead: Int[np.ndarray, " place"],
+    words: Int[np.ndarray, " place"],
+) -> None:
+    """Put words so far ahead of places, but never over a sign or the end of a document."""
+    inside = places % ids.shape[1] + ahead < ids.shape[1]
+    flat = ids.reshape(-1)
+    there, words = (places + ahead)[inside], words[inside]
+    kept = ~bare[flat[there]]
+    flat[there[kept]] = words[kept]
 
 
 def prompts_of(lexicon: Lexicon, latents: tuple[Latent, ...], seed: int) -> tuple[str, ...]:
@@ -127,11 +144,14 @@ def prompts_of(lexicon: Lexicon, latents: tuple[Latent, ...], seed: int) -> tupl
     roles = (share > 0) & ~np.array(lexicon.attached)
     if not (lexicon.follows[lexicon.start] @ roles and (lexicon.follows[roles] @ roles).all()):
         raise BadInput("roles: no prompt can be made: valid: enough neutral words that a sentence of them goes on")
-    walks = (_prompt(lexicon, chance, roles, rng) for _ in range(20 * PROMPTS))
-    found = tuple(dict.fromkeys(walks))[:PROMPTS]
+    found: dict[str, None] = {}
+    for _ in range(20 * PROMPTS):
+        if len(found) == PROMPTS:
+            break
+        found[_prompt(lexicon, chance, roles, rng)] = None
     if len(found) < PROMPTS:
         raise BadInput(f"roles: only {len(found)} distinct prompts can be made: valid: enough neutral words for {PROMPTS}")
-    return found
+    return tuple(found)
 
 
 def _prompt(lexicon: Lexicon, chance: np.ndarray, roles: np.ndarray, rng: np.random.Generator) -> str:
