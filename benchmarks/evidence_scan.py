@@ -38,7 +38,9 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m", help="target to scan")
     parser.add_argument("--tokens", type=int, default=16_384, help="content tokens to scan")
     parser.add_argument("--batch", type=int, default=Params().batch, help="windows in a forward pass")
-    parser.add_argument("--sizes", type=int, nargs=2, default=(100_000, 1_000_000), help="tokens between which memory is compared")
+    parser.add_argument(
+        "--sizes", type=int, nargs=2, default=(100_000, 1_000_000), help="tokens between which memory is compared"
+    )
     parser.add_argument("--peak-of", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.peak_of:

@@ -51,7 +51,7 @@ class Outline(HTMLParser):
         self.pieces: list[str] = []
         self.feed(page)
         self.close()
-        self.text = "".join(self.pieces)
+        self.text = "".join(self.pieces).replace("\N{NO-BREAK SPACE}", " ")
         self.faults += [f"<{tag}> is never closed" for tag in self.open]
 
     def handle_starttag(self, tag, attrs):
@@ -118,6 +118,10 @@ def test_each_gate_has_its_verdict_value_interval_n_threshold_and_reason(outline
     assert re.search(r"activation coverage 0\.90 \[0\.72, 0\.99\], n 30 texts gate 0\.8", text)
     assert re.search(r"output score 0\.70 \[0\.52, 0\.84\], n 16 prompts gate 0\.5", text)
     assert re.search(r"checks passed 4 of 5 gate 4", text)
+
+
+def test_a_token_in_quotes_is_never_broken_after_its_opening_mark(page):
+    assert "Fires on &#34;\N{NO-BREAK SPACE}pear&#34;, &#34;\N{NO-BREAK SPACE}plum&#34; or 4 more" in page
 
 
 def test_every_check_case_and_completion_is_on_the_page(outline):

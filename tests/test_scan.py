@@ -113,10 +113,10 @@ class TestWhatIsFound:
 
 class TestWhatIsNeverEvidence:
     def test_a_direction_that_loves_bos_has_no_evidence(self, planted, store):
-        bos = read_residual(planted, *batch_of(planted, [[]]))[0, 0]
         sae = planted.sae
+        at_bos = read_residual(planted, *batch_of(planted, [[]]))[0, 0] - sae.apply_b_dec_to_input * sae.b_dec
         W_enc, b_enc = sae.W_enc.clone(), sae.b_enc.clone()
-        W_enc[:, 0], b_enc[0] = bos / bos.norm(), -0.9 * (bos - sae.apply_b_dec_to_input * sae.b_dec) @ bos / bos.norm()
+        W_enc[:, 0], b_enc[0] = at_bos / at_bos.norm(), -0.9 * at_bos.norm()
         lover = replace(planted, sae=replace(sae, W_enc=W_enc, b_enc=b_enc))
         texts = [store.table.text(window) for window in range(40)]
         residual = read_residual(lover, *batch_of(lover, texts))

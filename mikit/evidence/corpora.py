@@ -105,6 +105,8 @@ def _from_files(path: Path) -> Iterator[Document]:
         for number, line in enumerate(path.read_text("utf-8").splitlines()):
             if line.strip():
                 row = json.loads(line)
+                if not isinstance(row["text"], str):
+                    raise TypeError(f"line {number + 1}: text is no string")
                 yield Document(str(row.get("id", number)), row["text"])
     else:
         for number, paragraph in enumerate(path.read_text("utf-8").split("\n\n")):

@@ -15,8 +15,6 @@ from mikit.experiments.setting import Setting
 N_NEAR = 4
 N_RANDOM_LIVE = 4
 N_RANDOM_DIRECTIONS = 4
-LIVE_WINDOWS = 5
-"""Firing windows that a latent needs to be drawn as a live one."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def _units(
     rng = np.random.default_rng([setting.seed, feature, 0])
     near = list(neighbours[1 : 1 + N_NEAR])
     taken = {feature, *neighbours[:1], *near}
-    strangers = [int(latent) for latent in setting.store.live(LIVE_WINDOWS) if latent not in taken]
+    strangers = [int(latent) for latent in setting.store.live(setting.protocol.rare_windows) if latent not in taken]
     for latent in near:
         yield f"near {latent}", "near", latent, normalize(W_dec[latent], dim=0)
     for latent in rng.permutation(strangers)[:N_RANDOM_LIVE].tolist():

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from mikit.evidence.vocabulary import Vocabulary
 from mikit.experiments.directions import control_directions, stack
 from mikit.experiments.setting import Setting
-from mikit.experiments.steering import ablation_sites, changes, prompt_sites
-from mikit.trace import SPLITS, Intervention, LensToken, Observation, Split
+from mikit.experiments.steering import Site, ablation_sites, changes, prompt_sites
+from mikit.trace import Intervention, LensToken, Observation, Split
 
 MOST_POSITIONS = 32
 """Firing positions that are ablated at most."""
@@ -93,27 +93,30 @@ def _ablate(setting: Setting, feature: int, neighbours: tuple[int, ...], split: 
     controls = control_directions(setting, feature, neighbours)
     vectors = stack(setting.target.sae.W_dec[feature], controls)
     tokens = eligible_ids(setting)
-    sites = ablation_sites(setting.target, feature, firing_contexts(setting, feature, split), setting.batch)
+    sites = firing_sites(setting, feature, split)
     found = changes(setting.target, sites, vectors, tokens, setting.batch).logprob
     return Ablation(tokens, found[0], found[1:], tuple(control.name for control in controls))
 
 
-def firing_contexts(setting: Setting, feature: int, split: Split) -> list[list[int]]:
-    """Windows of a split cut behind the token on which the feature peaks, at tau or above: one a document, by seed.
+def firing_sites(setting: Setting, feature: int, split: Split) -> list[Site]:
+    """Windows of a split up to the token on which the feature peaks, at tau or above: one a document, drawn by seed.
+
+    What is subtracted are the activations of the evidence, so that special and massive tokens are left alone.
 
     Returns:
-        Content ids, at most `MOST_POSITIONS` texts.
+        At most `MOST_POSITIONS` sites.
     """
-    store = setting.store
-    firings = store.firings(feature)
-    fires = (firings.peak >= store.tau(feature)) & (store.table.splits[firings.window] == SPLITS.index(split))
+    table, firings = setting.store.table, setting.store.firings(feature)
+    fires = (firings.peak >= setting.store.tau(feature)) & table.in_split(split)[firings.window]
     order = np.random.default_rng([setting.seed, feature, 1]).permutation(np.flatnonzero(fires))
-    _, first = np.unique(store.table.document[firings.window[order]], return_index=True)
+    _, first = np.unique(table.document[firings.window[order]], return_index=True)
     chosen = order[np.sort(first)][:MOST_POSITIONS]
-    return [
-        store.table.ids[window, : peak_index + 1].tolist()
-        for window, peak_index in zip(firings.window[chosen], firings.peak_index[chosen], strict=True)
-    ]
+    windows, stops = firings.window[chosen], firings.peak_index[chosen] + 1
+    acts = setting.store.activations(feature, windows)
+    return ablation_sites(
+        [table.text(window)[:stop] for window, stop in zip(windows, stops, strict=True)],
+        [row[:stop] for row, stop in zip(acts, stops, strict=True)],
+    )
 
 
 def lens_tokens(

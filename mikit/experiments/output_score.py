@@ -73,6 +73,21 @@ def rates(choice: Choice, claimed: Bool[np.ndarray, " token"], judged: Bool[np.n
     return share(choice.targets), share(choice.distractors)
 
 
+def bias_corrected(value: float, samples: Float[np.ndarray, " resample"]) -> tuple[float, float]:
+    """95 % interval from a bootstrap whose samples lie mostly to one side of the value, which it always contains.
+
+    A resample repeats prompts, so that its targets are picked on fewer different ones, and scores lower.
+
+    Source: the BC method of Efron, Nonparametric standard errors and confidence intervals, 1981.
+    """
+    from scipy.special import ndtr, ndtri
+
+    below = (np.sum(samples < value) + np.sum(samples == value) / 2 + 0.5) / (len(samples) + 1)
+    shift = 2 * ndtri(below)
+    low, high = np.quantile(samples, ndtr(shift + ndtri([0.025, 0.975])))
+    return min(float(low), value), max(float(high), value)
+
+
 def score_output(
     setting: Setting,
     feature: int,
@@ -83,7 +98,7 @@ def score_output(
 ) -> OutputScore:
     """TPR - FPR over the tokens most moved on this split's prompts and distractors that its controls move alike.
 
-    The interval is a percentile bootstrap over prompts: each resample picks its own targets and distractors.
+    The interval is a bootstrap over prompts: each resample picks its own targets and distractors.
 
     Raises:
         MikitError: controls move nothing but the feature's own tokens, or nothing could be judged.
@@ -98,15 +113,15 @@ def score_output(
     scores = np.array([np.subtract(*rates(choice, claimed, judged)) for choice in choices])
     if np.isnan(scores[0]):
         raise MikitError(f"{hypothesis.id} can't be scored on {split}: no distractor was found, or no token judged")
-    low, high = np.nanpercentile(scores[1:], [2.5, 97.5])
+    low, high = bias_corrected(scores[0], scores[1:][~np.isnan(scores[1:])])
     targets, distractors = choices[0].targets, choices[0].distractors
     return OutputScore(
         hypothesis=hypothesis.id,
         split=split,
         score=Estimate(
             value=true - false,
-            low=min(float(low), true - false),
-            high=max(float(high), true - false),
+            low=low,
+            high=high,
             n=effects.shape[1],
         ),
         true_positive_rate=true,

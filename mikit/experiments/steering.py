@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mikit.targets.base import LanguageModel, Target
-from mikit.targets.hooks import Edit, batch_of, logits, read_residual
+from mikit.targets.base import LanguageModel
+from mikit.targets.hooks import Edit, batch_of, logits
 
 
 ROWS_A_TEXT = 4
@@ -50,23 +50,16 @@ def prompt_sites(prompts: Sequence[Sequence[int]], position: Literal["last_token
     ]
 
 
-def ablation_sites(target: Target, feature: int, contexts: Sequence[Sequence[int]], batch: int) -> list[Site]:
-    """Contexts weighted by minus the feature's activation: adding its decoder row takes its own contribution away.
+def ablation_sites(texts: Sequence[Sequence[int]], acts: Sequence[Float[np.ndarray, " pos"]]) -> list[Site]:
+    """Texts weighted by minus a feature's activations: adding its decoder row takes its own contribution away.
 
     Args:
-        target: model and SAE.
-        feature: the latent that is read.
-        contexts: content ids, up to and including the token whose next token is looked at.
-        batch: contexts in a forward pass.
+        texts: content ids, up to and including the token whose next token is looked at.
+        acts: the feature's activation at each of these tokens, 0 where it is silent.
     """
-    sites: list[Site] = []
-    latent = torch.tensor([feature], device=target.sae.W_enc.device)
-    for start in range(0, len(contexts), batch):
-        part = contexts[start : start + batch]
-        residual = read_residual(target, *batch_of(target, part)).to(target.sae.W_enc.device)
-        acts = target.sae.encode(residual, latent)[:, 1:, 0]
-        sites += [Site(tuple(ids), tuple((-acts[i, : len(ids)]).tolist())) for i, ids in enumerate(part)]
-    return sites
+    return [
+        Site(tuple(ids), tuple((-np.asarray(values)).tolist())) for ids, values in zip(texts, acts, strict=True)
+    ]
 
 
 def adding(weights: Float[Tensor, "row pos"], vectors: Float[Tensor, "row d_model"]) -> Edit:

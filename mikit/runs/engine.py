@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -64,9 +65,10 @@ def run_pipeline(
         if force:
             _forget(directory)
         kernel: Kernel | None = None
+        kept: list[int] = []
         for step in STEPS:
             if _is_done(directory, step):
-                log.info("step %d of 9 is up to date", step)
+                kept.append(step)
                 continue
             if kernel is None:
                 directory.trace_path.unlink(missing_ok=True)
@@ -74,6 +76,8 @@ def run_pipeline(
                 kernel = stack.enter_context(warm_kernel(directory.path / ".kernel.log"))
                 _preflight(kernel, preflight.format(**values))
             _run_step(directory, step, folder / _file(step), values, kernel)
+        if kept:
+            log.info("up to date and kept: step %s", ", ".join(map(str, kept)))
         trace = directory.read_trace()
         assert trace is not None, "the last step is done only with a trace"
         if not directory.report_path.exists():
@@ -95,16 +99,14 @@ def check_parameters(notebook: Path, values: Mapping[str, Any]) -> None:
     Raises:
         BadInput: the notebook is missing or torn, has no cell tagged `parameters`, or that cell lacks one of the names.
     """
-    import nbformat
-
     try:
-        cells = nbformat.read(notebook, as_version=4).cells
-    except Exception as error:  # nbformat raises errors of several libraries
-        raise BadInput(f"{notebook} can't be read as a notebook: {str(error).splitlines()[0]}") from None
-    tagged = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
-    if not tagged:
+        cells = json.loads(notebook.read_text("utf-8"))["cells"]
+        sources = ["".join(c["source"]) for c in cells if "parameters" in c["metadata"].get("tags", [])]
+        known = assigned_names(sources[0]) if sources else []
+    except (OSError, ValueError, KeyError, TypeError, SyntaxError) as error:
+        raise BadInput(f"{notebook} can't be read as a notebook: {type(error).__name__}: {error}") from None
+    if not sources:
         raise BadInput(f"{notebook} has no cell tagged 'parameters': it would run with its own defaults")
-    known = assigned_names(tagged[0].source)
     unknown = [name for name in values if name not in known]
     if unknown:
         raise BadInput(f"{notebook}: unknown parameter {unknown[0]!r}: its parameters cell has {', '.join(known)}")

@@ -141,7 +141,7 @@ def _read_along(run: Run, setting: Setting, found: "Found", cases: list[TextCase
     """Coverage and rejection of a latent that reads along the random direction and fires as often as the feature."""
     table = run.store.table
     chosen = np.random.default_rng(run.params.seed).permutation(run.store.n_windows)[:CALIBRATION_WINDOWS]
-    texts = [table.ids[i, : table.lengths[i]].tolist() for i in chosen]
+    texts = [table.text(i) for i in chosen]
     peaks, _ = peak_activations(setting.target, [run.feature], texts, setting.batch)
     rate = found.observation.firing_windows / found.observation.n_windows
     tau = float(np.quantile(peaks[:, 0], 1 - rate))

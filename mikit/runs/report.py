@@ -1,5 +1,6 @@
 """The report of a run: one HTML page that needs nothing but itself."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -47,6 +48,10 @@ QUESTIONS = {
     "output": "Is it known what it does?",
     "chain": "Does what it does follow from where it fires?",
 }
+
+
+OPENING = re.compile(r'(?:(?<=\s)|^)" (?=\S)')
+"""A quotation mark before a token that begins with a space."""
 
 
 class Metric(NamedTuple):
@@ -124,7 +129,14 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": _number, "share": _share, "interval": _interval, "svg": viz.inline_svg}
+    environment.filters |= {
+        "number": _number,
+        "score": _score,
+        "share": _share,
+        "interval": _interval,
+        "quotes": _quotes,
+        "svg": viz.inline_svg,
+    }
     return environment.get_template("report.html.j2")
 
 
@@ -209,6 +221,15 @@ def _shown(value: Any) -> Any:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
+
+
+def _score(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _quotes(text: str) -> str:
+    """A token in quotes that begins with a space stays on one line."""
+    return OPENING.sub('"\N{NO-BREAK SPACE}', text)
 
 
 def _share(value: float | None) -> str:

@@ -47,9 +47,11 @@ def plot_activations(observation: Observation) -> Figure:
         tokens.set_title(
             f"{np.mean(values < observation.tau):.0%} of non-zero activations are below tau", color=style.MUTED
         )
+        tokens.set_xlim(left=0)
         plain(tokens.yaxis)
         _scale(tokens, observation, vertical=True)
     _peaks(peaks, observation)
+    figure.legend(loc="outside lower right", ncols=len(WINDOW_KINDS), handletextpad=0.1, columnspacing=1.2)
     return figure
 
 
@@ -68,13 +70,13 @@ def _peaks(axes: Axes, observation: Observation) -> None:
     for kind, (name, color, marker) in WINDOW_KINDS.items():
         values = sorted((window.peak for window in observation.windows if window.kind == kind), reverse=True)
         places = np.arange(start, start + len(values))
-        axes.plot(places, values, marker, color=color, markersize=3.5, label=f"{name} ({len(values)})")
+        if values:
+            axes.plot(places, values, marker, color=color, markersize=3.5, label=f"{name} ({len(values)})")
         start += len(values)
     if not start:
         return empty(axes, "no windows")
     axes.set(xlabel="window, ranked in its group", ylabel="peak activation")
     axes.set_title("peak of each window shown", color=style.MUTED)
-    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.66), handletextpad=0.2, labelspacing=0.3)
     axes.grid(axis="y")
     return _scale(axes, observation, vertical=False)
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mikit.settings import Protocol
-from mikit.trace import Control, Intervention, LensToken, OutputScore
+from mikit.trace import Intervention, LensToken, OutputScore
 from mikit.viz import style
 from mikit.viz.inputs import token_pair
 from mikit.viz.style import bars, blank, empty, interval, panels, plain, reference, styled
@@ -78,23 +78,16 @@ def plot_controls(intervention: Intervention) -> Figure:
         reference(axes, kl, f"feature {kl:.3g}", color=style.FEATURE)
         axes.plot(kl, 0, "D", color=style.FEATURE, markersize=8)
     for y, kind in enumerate(CONTROL_NAMES, start=1):
-        _controls(axes, y, [control for control in intervention.controls if control.kind == kind], style.CONTROLS[kind])
-    axes.set_yticks(range(4), ["the feature", *CONTROL_NAMES.values()])
+        values = [control.kl for control in intervention.controls if control.kind == kind]
+        axes.plot(values, [y] * len(values), "o", color=style.CONTROLS[kind], markersize=7, alpha=0.8)
+    near = [control.cosine for control in intervention.controls if control.kind == "near"]
+    cosines = f"\ncosine {min(near):.2f} to {max(near):.2f}" if near else ""
+    axes.set_yticks(range(4), ["the feature", CONTROL_NAMES["near"] + cosines, *list(CONTROL_NAMES.values())[1:]])
     axes.tick_params(axis="y", length=0)
     axes.set(ylim=(3.5, -0.7), xlabel=f"mean KL at {intervention.scoring_dose:g} x ref, same norm, nats")
     axes.set_xlim(0, 1.1 * max([*others, kl or 0.0, 1e-6]))
     axes.grid(axis="x")
     return figure
-
-
-def _controls(axes: Axes, y: int, controls: Sequence[Control], color: str) -> None:
-    axes.plot([control.kl for control in controls], [y] * len(controls), "o", color=color, markersize=7, alpha=0.8)
-    for control in controls:
-        if control.kind == "near":
-            label = f"cos {control.cosine:.2f}"
-            axes.annotate(
-                label, (control.kl, y), (0, 7), textcoords="offset points", ha="center", fontsize=7, color=style.MUTED
-            )
 
 
 @styled
@@ -122,7 +115,8 @@ def plot_output_score(score: OutputScore, protocol: Protocol | None = None) -> F
         [["targets", "distractors"], ["score", "score"]], height_ratios=(0.19 * rows + 0.5, 0.5)
     )
     _claimed(places["targets"], score.targets, score.hits, style.FEATURE, "tokens most moved")
-    _claimed(places["distractors"], score.distractors, score.false_alarms, style.VERDICTS["fail"], "distractors")
+    distractors = sorted(score.distractors, key=lambda token: -token.value)
+    _claimed(places["distractors"], distractors, score.false_alarms, style.VERDICTS["fail"], "distractors")
     _score(places["score"], score, gate)
     return figure
 

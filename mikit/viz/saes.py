@@ -28,7 +28,7 @@ def plot_density(density: Float[np.ndarray, " d_sae"]) -> Figure:
     edges = np.logspace(np.floor(np.log10(alive.min())), 0, 50)
     axes.hist(alive, bins=edges, color=style.HOT)
     axes.set(xscale="log", xlabel="density: share of tokens at which the latent is active", ylabel="latents")
-    plain(axes.xaxis)
+    plain(axes.xaxis, subs=(1.0,))
     axes.grid(axis="y")
     median = float(np.median(alive))
     reference(axes, median, f"median {median:.2g}")

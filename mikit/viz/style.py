@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from mikit.trace import Estimate, Proportion
 
@@ -130,8 +130,14 @@ def reference(axes: Axes, value: float, label: str, vertical: bool = True, color
         axes.annotate(label, (1, value), (0, 2), xycoords=axes.get_yaxis_transform(), va="bottom", ha="right", **text)
 
 
-def plain(axis: Axis) -> None:
-    """Ticks of a logarithmic axis as plain numbers: as powers they would need mathematical type."""
+def plain(axis: Axis, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Ticks of a logarithmic axis as plain numbers: as powers they would need mathematical type.
+
+    Args:
+        axis: already logarithmic.
+        subs: the ticks of a decade; an axis of a few decades needs more than one to have any.
+    """
+    axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
 
