@@ -134,6 +134,32 @@ def test_help_and_version_are_quick_and_import_nothing_heavy(command):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+def test_the_planted_pipeline_ends_with_a_trace_a_report_and_nothing_to_do_again(command, tmp_path):
+    words = ["run", "--run", "whole", "--require-gates", "--set", "protocol.n_confirm=20"]
+    status, out, err = command(*words)
+    assert status == 0, err
+    folder = tmp_path / "outputs" / "layer-0" / "feature-3" / "whole"
+    assert "planted, layer 0, feature 3: complete, normal" in out and f"report: {folder / 'report.html'}" in out
+    assert sorted(path.name for path in folder.glob("[!.]*")) == sorted(
+        [
+            *(f"{name}.ipynb" for name in engine.NOTEBOOKS),
+            *(f"step{step}.json" for step in range(1, 10)),
+            "report.html",
+            "trace.json",
+        ]
+    )
+    (folder / "report.html").unlink()
+    assert command("report", str(folder))[:2] == (0, f"{folder / 'report.html'}\n")
+    assert command(*words)[::2] == (0, "up to date and kept: step 1, 2, 3, 4, 5, 6, 7, 8, 9\n")
+
+
+def test_an_index_that_the_sae_lacks_is_refused_before_any_notebook_runs(command, tmp_path):
+    status, _, err = command("run", "--feature", "100000")
+    assert status == 2
+    assert err.splitlines()[-1].startswith("mikit: feature 100000 is out of range")
+    assert not list(tmp_path.rglob("*.ipynb"))
+
+
 def test_the_doctor_ends_with_status_1_and_a_remedy_if_something_needed_is_missing(command, monkeypatch):
     findings = [doctor.Finding("python", "ok", "3.11"), doctor.Finding("disk", "note", "1 GiB free", "make room")]
     monkeypatch.setattr(doctor, "examine", lambda: findings)

@@ -149,7 +149,9 @@ class TestActivations:
 
 class TestVocabulary:
     def test_only_printable_tokens_that_were_seen_are_eligible(self):
-        vocabulary = Vocabulary(("<bos>", " the", " ", "\n", "\ufffd", " rare"), np.array([9, 9, 9, 9, 9, 2]), frozenset([0]))
+        vocabulary = Vocabulary(
+            ("<bos>", " the", " ", "\n", "\ufffd", " rare"), np.array([9, 9, 9, 9, 9, 2]), frozenset([0])
+        )
         assert vocabulary.eligible(5).tolist() == [False, True, False, False, False, False]
         assert vocabulary.eligible(2).tolist() == [False, True, False, False, False, True]
 

@@ -333,6 +333,21 @@ def test_an_interrupt_keeps_what_was_done(pipeline):
     assert pipeline.ran() == [4, 5, 6, 7, 8, 9]
 
 
+def test_a_kernel_killed_right_after_the_record_leaves_a_step_that_is_done(pipeline):
+    pipeline.notebook(4)
+    path = pipeline.folder / f"{NOTEBOOKS[3]}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[-1].source += f"\n{KILL}"
+    nbformat.write(notebook, path)
+    with pytest.raises(StepFailed, match="step 4 .*the kernel died"):
+        pipeline.go()
+    pipeline.ran()
+    pipeline.go()
+    assert pipeline.ran() == [5, 6, 7, 8, 9]
+    kept = nbformat.read(pipeline.executed(4), as_version=4)
+    assert not [output for cell in kept.cells for output in cell.get("outputs", []) if output.output_type == "error"]
+
+
 def test_a_held_run_raises_in_the_same_process_too(pipeline):
     with pipeline.directory.lock(), pytest.raises(MikitError, match="is working on"):
         pipeline.go()

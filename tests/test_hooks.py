@@ -9,7 +9,9 @@ from mikit.targets.hooks import batch_of, logits, read_residual
 @pytest.fixture(scope="module")
 def texts(planted):
     """Texts of unequal length."""
-    return [planted.ids_of(text)[:length] for (_, text), length in zip(planted.own_documents, (20, 7, 32, 1), strict=False)]
+    return [
+        planted.ids_of(text)[:length] for (_, text), length in zip(planted.own_documents, (20, 7, 32, 1), strict=False)
+    ]
 
 
 @pytest.fixture(scope="module")

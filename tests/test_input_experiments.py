@@ -167,7 +167,7 @@ def test_peaks_do_not_depend_on_what_shares_a_batch_and_keep_the_order_of_the_te
     latents = [4, 0, 2]
     peaks, where = peak_activations(attentive, latents, given_texts, batch)
     for row, ids in enumerate(given_texts):
-        alone, at = peak_activations(attentive, latents, [ids], 1)
+        alone, _ = peak_activations(attentive, latents, [ids], 1)
         assert peaks[row] == pytest.approx(alone[0], abs=1e-4)
         acts = attentive.sae.encode(read_residual(attentive, *batch_of(attentive, [ids])))[0, 1:][:, latents].numpy()
         assert acts.max(0) == pytest.approx(peaks[row], abs=1e-4)
@@ -213,11 +213,15 @@ def test_spelling_puts_variants_of_case_before_inflections_and_leaves_out_strang
     assert set(names[2:]) == {" walks", " walked", " walking"}
 
 
-def test_embeddings_find_words_of_the_class(setting):
-    model = llama()
-    model.model.embed_tokens.weight[[ID[word] for word in METAL]] += 5 * torch.ones(WIDTH) * torch.arange(WIDTH) % 2
+def test_embeddings_find_words_of_the_class_and_not_words_that_are_merely_frequent(setting):
+    """Frequent words and one metal share a large component, which would make them the nearest."""
+    model, generator = llama(), torch.Generator().manual_seed(3)
+    for words in (COMMON, FRUIT, METAL, FORMS):
+        direction = 0.1 * torch.randn(WIDTH, generator=generator)
+        model.model.embed_tokens.weight[[ID[word] for word in words]] += direction
+    model.model.embed_tokens.weight[[ID[word] for word in (*COMMON, " iron")], 0] += 3.0
     found = by_embedding(
-        replace(setting.target, model=model), [ID[" iron"]], np.array([ID[w] for w in FRUIT + METAL[1:]])
+        replace(setting.target, model=model), [ID[" iron"]], np.setdiff1d(range(1, len(TEXTS)), ID[" iron"])
     )
     assert {TEXTS[i] for i in found[:5]} == set(METAL[1:])
 

@@ -147,7 +147,10 @@ class TestWhatIsNeverEvidence:
 
     @pytest.mark.smollm2
     def test_the_activation_sink_of_a_real_model_is_left_out(self, smollm2):
-        texts = [smollm2.ids_of(", the river rose and the bridge was closed"), smollm2.ids_of("The river rose again that day")]
+        texts = [
+            smollm2.ids_of(", the river rose and the bridge was closed"),
+            smollm2.ids_of("The river rose again that day"),
+        ]
         active = read_active(smollm2, texts)
         assert active.massive == 1
         assert 0 not in active.position[active.text == 0]
@@ -207,7 +210,12 @@ class TestTheStoreOnDisk:
 
     @pytest.mark.parametrize(
         "other",
-        [{"corpus_tokens": 2_000}, {"document_tokens": 40}, {"protocol": {"window_tokens": 16}}, {"protocol": {"tau_fraction": 0.5}}],
+        [
+            {"corpus_tokens": 2_000},
+            {"document_tokens": 40},
+            {"protocol": {"window_tokens": 16}},
+            {"protocol": {"tau_fraction": 0.5}},
+        ],
     )
     def test_params_that_matter_make_another_store(self, planted, other):
         hashes = {open_evidence(planted, small()).hash, open_evidence(planted, small(**other)).hash}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from mikit import viz
-from mikit.settings import Protocol
+from mikit.settings import Params, Protocol
 from mikit.trace import CHECKS
 from mikit.viz.style import VERDICTS
 from mikit.viz.text import UNSEEN, drawable, token_label
@@ -130,6 +130,13 @@ def test_tau_and_ref_are_drawn_where_they_are():
 def test_the_scoring_dose_is_named_and_marked():
     assert "scoring dose" in texts(viz.plot_doses(builders.intervention(scoring_dose=1.0)))
     assert viz.plot_doses(builders.intervention(scoring_dose=1.0)).get_suptitle().startswith("At 1 x ref")
+
+
+def test_the_gates_of_a_figure_stand_where_those_of_the_run_stood():
+    params = Params(protocol=Protocol(gate_output=0.35)).model_dump(mode="json")
+    trace = builders.trace(provenance=builders.provenance(params=params))
+    (axes,) = viz.plot_gates(trace).axes
+    assert 0.35 in {line.get_xdata()[0] for line in axes.lines}
 
 
 def test_the_scores_say_when_a_gate_is_missed():

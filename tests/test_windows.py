@@ -53,7 +53,9 @@ def test_no_document_and_no_text_is_in_two_splits(planted):
     assert all(len(found) == 1 for found in splits.values())
 
 
-@given(lengths=st.lists(st.integers(1, 90), min_size=1, max_size=6), width=st.integers(4, 32), limit=st.integers(8, 100))
+@given(
+    lengths=st.lists(st.integers(1, 90), min_size=1, max_size=6), width=st.integers(4, 32), limit=st.integers(8, 100)
+)
 def test_windows_tile_documents_and_short_ends_are_dropped(planted, words, lengths, width, limit):
     given_texts = corpus("", *(text_of(words, n, seed) for seed, n in enumerate(lengths)), text_of(words, 40, 99))
     table = cut_windows(planted, given_texts, width, None, limit)

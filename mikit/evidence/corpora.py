@@ -90,7 +90,9 @@ def load_corpus(name: str, target: Target | None = None) -> Corpus:
         return corpus_of(name, _embedded())
     path = Path(name).expanduser()
     if not path.exists():
-        raise BadInput(f"unknown corpus {name!r}: valid: 'embedded', 'full', or the path of a .txt or .jsonl file or a folder of .txt files")
+        raise BadInput(
+            f"unknown corpus {name!r}: valid: 'embedded', 'full', or the path of a .txt or .jsonl file or a folder of .txt files"
+        )
     try:
         return corpus_of(path.name, list(_from_files(path)))
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, OSError) as error:

@@ -120,8 +120,8 @@ def even_over_quantiles(windows: Rows, peaks: Float[np.ndarray, " all"], n: int,
     ordered = windows[np.argsort(-peaks[windows], kind="stable")]
     if len(ordered) <= n:
         return ordered
-    edges = np.linspace(0, len(ordered), n + 1)
-    return ordered[rng.uniform(edges[:-1], edges[1:]).astype(int)]
+    edges = np.linspace(0, len(ordered), n + 1).astype(int)
+    return ordered[rng.integers(edges[:-1], edges[1:])]
 
 
 def _holding_triggers(

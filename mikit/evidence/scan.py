@@ -108,6 +108,6 @@ def _tracked(table: WindowTable, size: int) -> Iterator[Int[np.ndarray, " text"]
         if number == 1:
             started = time.monotonic()
         elif number == 2:
-            minutes = (time.monotonic() - started) * (len(parts) - 2) / 60
-            log.info("reading %d tokens in %d windows: about %.1f minutes", total, len(table), minutes)
+            seconds = (time.monotonic() - started) * (len(parts) - 2)
+            log.info("reading %d tokens in %d windows: about %.0f s", total, len(table), seconds)
         yield windows

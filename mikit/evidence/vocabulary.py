@@ -26,7 +26,9 @@ class Vocabulary:
 
     def eligible(self, min_count: int) -> Bool[np.ndarray, " vocab"]:
         """Tokens that an output score may use: printable, not special, seen at least `min_count` times."""
-        printable = np.array([bool(text.strip()) and text.isprintable() and "\ufffd" not in text for text in self.texts])
+        printable = np.array(
+            [bool(text.strip()) and text.isprintable() and "\ufffd" not in text for text in self.texts]
+        )
         printable[list(self.special_ids)] = False
         return printable & (self.counts >= min_count)
 

@@ -5,6 +5,7 @@ references, lists of links and headings go.
 """
 
 import bz2
+import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ from xml.etree import ElementTree
 
 import mwparserfromhell
 
-ENDS = re.compile(r"^==+\s*(references|see also|external links|further reading|notes|bibliography|sources|footnotes)", re.I | re.M)
+ENDS = re.compile(
+    r"^==+\s*(references|see also|external links|further reading|notes|bibliography|sources|footnotes)", re.I | re.M
+)
 DROPPED_LINKS = re.compile(r"^\s*(file|image|category|media|[a-z]{2,3}(-[a-z]+)?)\s*:", re.I)
 DROPPED_TAGS = {"ref", "gallery", "table", "math", "timeline", "imagemap", "syntaxhighlight", "source", "code", "score"}
 MARKUP_LEFT = re.compile(r"\||\{|\}|\[\[|\]\]|<[a-z/!]|px\b|thumb\b|https?:", re.I)
@@ -49,14 +52,15 @@ def prose(wikitext: str) -> str:
     text = code.strip_code(normalize=True, collapse=True).replace("\xa0", " ")
     text = re.sub(r"'{2,}", "", text)
     text = re.sub(r"\(\s*[;,:\s]*\)", "", text)
-    return "\n".join(filter(_is_prose, (re.sub(r"\s+([,.;:)])", r"\1", " ".join(line.split())) for line in text.split("\n"))))
+    return "\n".join(
+        filter(_is_prose, (re.sub(r"\s+([,.;:)])", r"\1", " ".join(line.split())) for line in text.split("\n")))
+    )
 
 
 def _remove(code: mwparserfromhell.wikicode.Wikicode, node: object) -> None:
-    try:
+    # a node may lie inside one that is gone
+    with contextlib.suppress(ValueError):
         code.remove(node)
-    except ValueError:
-        pass  # it lay inside one that is gone
 
 
 def _is_prose(line: str) -> bool:

@@ -55,11 +55,11 @@ class WindowTable:
 
     def in_split(self, split: Split) -> Bool[np.ndarray, " window"]:
         """Which windows are in a split."""
-        return self.splits == SPLITS.index(split)
+        return np.asarray(self.splits == SPLITS.index(split))
 
     def holding(self, ids: Sequence[int]) -> Bool[np.ndarray, " window"]:
         """Which windows hold at least one of these tokens."""
-        return np.isin(self.ids, [i for i in ids if i != PADDING]).any(axis=1)
+        return np.asarray(np.isin(self.ids, [i for i in ids if i != PADDING]).any(axis=1))
 
 
 def cut_windows(
@@ -80,7 +80,8 @@ def cut_windows(
         BadInput: no document is long enough for a window.
     """
     rows: list[Int[np.ndarray, " pos"]] = []
-    document, start, names, splits = [], [], [], []
+    names: list[str] = []
+    document, start, splits = [], [], []
     seen: set[bytes] = set()
     for item, ids in _read(lm, corpus, corpus_tokens, document_tokens):
         for begin in range(0, len(ids), window_tokens):

@@ -183,5 +183,5 @@ def _window_case(setting: Setting, window: int, stratum: Stratum) -> TextCase:
 
 
 def _shortfall(cases: Sequence[TextCase], n: int) -> dict[str, int]:
-    counts = Counter(case.stratum or "positive" for case in cases)
+    counts: Counter[str] = Counter(case.stratum or "positive" for case in cases)
     return {group: n - counts[group] for group in ("positive", *STRATA) if counts[group] < n}

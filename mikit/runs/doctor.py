@@ -110,7 +110,7 @@ def _data(data: Data) -> Finding:
 
 def _sae() -> Finding:
     folder = paths.PACKAGE / "targets" / "demo_sae"
-    there = any(folder.glob("*.safetensors"))
+    there = all((folder / name).is_file() for name in ("cfg.json", "sae_weights.safetensors"))
     return Finding("demo SAE", "ok" if there else "missing", str(folder), "" if there else "install mikit again")
 
 

@@ -71,13 +71,14 @@ def run_pipeline(
                 kept.append(step)
                 continue
             if kernel is None:
+                _tell(kept)
                 directory.trace_path.unlink(missing_ok=True)
                 directory.report_path.unlink(missing_ok=True)
                 kernel = stack.enter_context(warm_kernel(directory.path / ".kernel.log"))
                 _preflight(kernel, preflight.format(**values))
             _run_step(directory, step, folder / _file(step), values, kernel)
-        if kept:
-            log.info("up to date and kept: step %s", ", ".join(map(str, kept)))
+        if kernel is None:
+            _tell(kept)
         trace = directory.read_trace()
         assert trace is not None, "the last step is done only with a trace"
         if not directory.report_path.exists():
@@ -120,6 +121,11 @@ def assigned_names(source: str) -> list[str]:
         targets = [node.target] if isinstance(node, ast.AnnAssign) and node.value else targets
         names += [target.id for target in targets if isinstance(target, ast.Name)]
     return names
+
+
+def _tell(kept: Sequence[int]) -> None:
+    if kept:
+        log.info("up to date and kept: step %s", ", ".join(map(str, kept)))
 
 
 def _file(step: int) -> str:
@@ -200,7 +206,8 @@ def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str
     else:
         partial.replace(final)
     finally:
-        if partial.exists():
+        # stopped between its record and its end, a step is done: the next run takes the partial notebook for it
+        if partial.exists() and not directory.is_fresh(step):
             partial.replace(failed)
 
 

@@ -46,7 +46,7 @@ class WarmEngine(NBClientEngine):
         notebook.metadata.papermill["output_path"] = final
 
         def keep_before_record(cell: nbformat.NotebookNode, cell_index: int) -> None:
-            if "record" in cell.metadata.get("tags", []):
+            if is_record(cell):
                 save(notebook, partial)
 
         client = PapermillNotebookClient(
@@ -61,17 +61,27 @@ class WarmEngine(NBClientEngine):
         try:
             return client.execute()
         except BaseException as error:
-            mark_failed(notebook, error)
-            save(notebook, partial)
+            if not is_record(last_started(notebook)):
+                mark_failed(notebook, error)
+                save(notebook, partial)
             raise
+
+
+def last_started(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
+    """The cell that was running last."""
+    return next((cell for cell in reversed(notebook.cells) if cell.metadata.papermill.get("start_time")), None)
+
+
+def is_record(cell: nbformat.NotebookNode | None) -> bool:
+    """Whether a cell is the one that records the step. Stopped in there, the step may be done, whatever the cell says."""
+    return cell is not None and "record" in cell.metadata.get("tags", [])
 
 
 def mark_failed(notebook: nbformat.NotebookNode, error: BaseException) -> None:
     """Show the error on the cell that was running when the kernel died or the run was interrupted."""
-    started = [cell for cell in notebook.cells if cell.metadata.papermill.get("start_time")]
-    if not started:
+    cell = last_started(notebook)
+    if cell is None:
         return
-    cell = started[-1]
     cell.metadata.papermill.update(status=NotebookExecutionManager.FAILED, exception=True)
     notebook.metadata.papermill["exception"] = True
     if cell.cell_type == "code":

@@ -86,7 +86,7 @@ def write_report(trace: Trace, path: Path) -> None:
 def report_html(trace: Trace) -> str:
     """The page of a trace: styles and figures inside, no script, everything from a corpus or a writer escaped."""
     inputs, outputs = trace.input_round, trace.output_round
-    protocol = Protocol.model_validate(trace.provenance.params.get("protocol", {}))
+    protocol = viz.protocol_of(trace)
     return _template().render(
         headline=headline(trace.meta),
         trace=trace,

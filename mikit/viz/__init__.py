@@ -5,7 +5,7 @@ from mikit.viz.outputs import plot_controls, plot_doses, plot_output_score, plot
 from mikit.viz.saes import plot_density
 from mikit.viz.svg import inline_svg
 from mikit.viz.text import visible
-from mikit.viz.verdicts import plot_checks, plot_gates
+from mikit.viz.verdicts import plot_checks, plot_gates, protocol_of
 from mikit.viz.windows import show_windows, windows_html
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "plot_logit_lens",
     "plot_output_score",
     "plot_token_effects",
+    "protocol_of",
     "show_windows",
     "visible",
     "windows_html",

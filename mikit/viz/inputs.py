@@ -51,7 +51,8 @@ def plot_activations(observation: Observation) -> Figure:
         plain(tokens.yaxis)
         _scale(tokens, observation, vertical=True)
     _peaks(peaks, observation)
-    figure.legend(loc="outside lower right", ncols=len(WINDOW_KINDS), handletextpad=0.1, columnspacing=1.2)
+    if observation.windows:
+        figure.legend(loc="outside lower right", ncols=len(WINDOW_KINDS), handletextpad=0.1, columnspacing=1.2)
     return figure
 
 

@@ -45,7 +45,7 @@ def plot_doses(intervention: Intervention, target: float = 0.25) -> Figure:
         axes.plot(
             scoring.dose, max(scoring.kl, 1e-6), "o", markersize=13, markerfacecolor="none", markeredgecolor=style.INK
         )
-        axes.annotate("scoring dose", (scoring.dose, max(scoring.kl, 1e-6)), (12, -10), textcoords="offset points")
+        axes.annotate("scoring dose", (scoring.dose, max(scoring.kl, 1e-6)), (9, -19), textcoords="offset points")
     axes.set(
         xscale="log", yscale="log", xlabel="dose, multiples of ref added along the direction", ylabel="mean KL, nats"
     )

@@ -22,6 +22,11 @@ CONTROL_COLORS = {
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
+def protocol_of(trace: Trace) -> Protocol:
+    """The protocol that a trace was made under: where its gates stand."""
+    return Protocol.model_validate(trace.provenance.params.get("protocol", {}))
+
+
 @styled
 def plot_checks(chain: Chain) -> Figure:
     """A panel for each of the five checks: the feature beside its controls, or by dose, under the verdict."""
@@ -74,7 +79,7 @@ def _beside(name: str, color: str) -> str:
 @styled
 def plot_gates(trace: Trace) -> Figure:
     """The four gate metrics on `confirm` with their intervals and gates, each in the colour of its gate's verdict."""
-    meta, protocol = trace.meta, Protocol.model_validate(trace.provenance.params.get("protocol", {}))
+    meta, protocol = trace.meta, protocol_of(trace)
     rows = gate_rows(meta, protocol)
     figure, (axes,) = panels(_verdict(meta), height=2.4)
     for y, (_, value, gate, verdict) in enumerate(rows):

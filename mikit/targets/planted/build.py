@@ -123,14 +123,13 @@ def model_of(lexicon: Lexicon, latents: tuple[Latent, ...], directions: Directio
     from transformers import LlamaConfig, LlamaForCausalLM
 
     weights = weights_of(lexicon, latents, directions, seed)
-    heads = 1 + len(directions.cued)
     config = LlamaConfig(
         vocab_size=len(lexicon.texts),
         hidden_size=directions.width,
         intermediate_size=weights["model.layers.0.mlp.gate_proj.weight"].shape[0],
         num_hidden_layers=2,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
+        num_attention_heads=directions.heads,
+        num_key_value_heads=directions.heads,
         head_dim=HEAD_DIM,
         max_position_embeddings=REACH,
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
@@ -171,7 +170,7 @@ def weights_of(
 
 def _attention(directions: Directions, readers: Float[np.ndarray, "coordinate d_model"]) -> dict[str, np.ndarray]:
     """Head 0 copies the texture of the token before; every other head asks whether a cue stands close before."""
-    heads = 1 + len(directions.cued)
+    heads = directions.heads
     q, k, v = np.zeros((3, heads, HEAD_DIM, directions.width))
     out = np.zeros((directions.width, heads, HEAD_DIM))
     constant = readers[directions.constant] / CONSTANT

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from mikit.targets.planted.features import Latent, Trigger
@@ -20,7 +21,6 @@ TEXTURES = 8
 """Coordinates that hold a random number a word; the word before makes a feature more or less active through them."""
 THEME_SIZE = 6
 THEME_COSINE = 0.2
-WIDTH_STEP = 32
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Directions:
     def width(self) -> int:
         """Size of the residual stream."""
         return self.rows.shape[1]
+
+    @property
+    def heads(self) -> int:
+        """Attention heads of the first block: one for the token before, and one for each trigger that needs a cue."""
+        return 1 + len(self.cued)
 
     @property
     def constant(self) -> int:
@@ -69,7 +74,8 @@ class Directions:
     @cached_property
     def readers(self) -> Float[np.ndarray, "coordinate d_model"]:
         """Rows whose product with a residual vector is its coordinate."""
-        return np.linalg.inv(self.rows @ self.rows.T) @ self.rows
+        gram = torch.from_numpy(self.rows @ self.rows.T)
+        return torch.linalg.inv(gram).numpy() @ self.rows
 
 
 def directions_of(latents: tuple[Latent, ...], seed: int) -> Directions:
@@ -77,7 +83,10 @@ def directions_of(latents: tuple[Latent, ...], seed: int) -> Directions:
     cued = tuple((i, trigger) for i, latent in enumerate(latents) for trigger in latent.triggers if trigger.cues)
     n = len(latents) + 1 + 2 * TEXTURES + 3 * len(cued)
     themes = list(_themes(latents, seed))
-    width = -(-(n + len(themes)) // WIDTH_STEP) * WIDTH_STEP
+    heads = 1 + len(cued)
+    width = (
+        -(-(n + len(themes)) // heads) * heads
+    )  # transformers wants a multiple, though heads have a size of their own
     basis = _basis(width, seed)
     rows = basis[:n].copy()
     for k, members in enumerate(themes):

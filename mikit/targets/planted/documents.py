@@ -35,7 +35,9 @@ def documents_of(
             for trigger in latent.triggers:
                 _put_behind(ids, bare, _firing(trigger, ids, places), latent.promotes, chance, rng)
     texts = np.array(lexicon.texts, dtype=object)[ids]
-    return tuple((f"planted-{i:05d}", "".join(row[:n]).lstrip()) for i, (row, n) in enumerate(zip(texts, lengths, strict=True)))
+    return tuple(
+        (f"planted-{i:05d}", "".join(row[:n]).lstrip()) for i, (row, n) in enumerate(zip(texts, lengths, strict=True))
+    )
 
 
 def _by_word(ids: Int[np.ndarray, "doc pos"], vocab: int) -> list[Int[np.ndarray, " place"]]:
@@ -150,7 +152,9 @@ def prompts_of(lexicon: Lexicon, latents: tuple[Latent, ...], seed: int) -> tupl
             break
         found[_prompt(lexicon, chance, roles, rng)] = None
     if len(found) < PROMPTS:
-        raise BadInput(f"roles: only {len(found)} distinct prompts can be made: valid: enough neutral words for {PROMPTS}")
+        raise BadInput(
+            f"roles: only {len(found)} distinct prompts can be made: valid: enough neutral words for {PROMPTS}"
+        )
     return tuple(found)
 
 

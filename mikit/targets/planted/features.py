@@ -142,7 +142,11 @@ def _companions(spec: Spec, lexicon: Lexicon, declared: list[Latent], seed: int)
     rng = np.random.default_rng([seed, 1])
     read = {i for latent in declared for trigger in latent.triggers for i in (*trigger.own, *trigger.cues)}
     free = [name for name, ids in lexicon.classes.items() if name not in lexicon.neutral and not read.issuperset(ids)]
-    targets = [name for name in lexicon.classes if name not in lexicon.neutral and len(lexicon.classes[name]) > 5]
+    taken = {i for latent in declared for i in (*latent.promotes, *latent.suppresses)}
+    content = [name for name, ids in lexicon.classes.items() if name not in lexicon.neutral and len(ids) > 5]
+    # what a declared feature moves is left to it, if that leaves enough
+    targets = [name for name in content if not taken.intersection(lexicon.classes[name])]
+    targets = targets if len(targets) > spec.companions.classes else content
     made = []
     for name in free:
         others = [target for target in targets if target != name]

@@ -160,11 +160,7 @@ def read_spec(path: Path | None = None) -> Spec:
     """
     path = path or DEFAULT
     values = strict_yaml.read_mapping(path)
-    for feature in values.get("features") or []:
-        if isinstance(feature, dict) and feature.get("kind") not in get_args(Kind):
-            raise _prefixed(
-                path, one_of(f"kind of feature {feature.get('name')!r}", feature.get("kind"), list(get_args(Kind)))
-            )
+    _check_kinds(values.get("features"), path)
     try:
         return Spec(**values)
     except ValidationError as error:
@@ -173,5 +169,10 @@ def read_spec(path: Path | None = None) -> Spec:
         raise BadInput(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
-def _prefixed(path: Path, error: BadInput) -> BadInput:
-    return BadInput(f"{path}: {error}")
+def _check_kinds(features: Any, path: Path) -> None:
+    """Before anything else, and with the nearest kind: what is wrong with the rest follows from the kind."""
+    kinds = list(get_args(Kind))
+    for feature in features if isinstance(features, list) else []:
+        if isinstance(feature, dict) and feature.get("kind") not in kinds:
+            what = f"kind of feature {feature.get('name')!r}"
+            raise BadInput(f"{path}: {one_of(what, feature.get('kind'), kinds)}")
