@@ -72,6 +72,8 @@ def _neither_rare_nor_dense(setting: Setting) -> list[int]:
     return live[store.firing_counts[live] <= protocol.dense_share * store.n_windows].tolist()
 
 
-def stack(feature_vector: Float[Tensor, " d_model"], controls: Sequence[Direction]) -> Float[Tensor, "direction d_model"]:
+def stack(
+    feature_vector: Float[Tensor, " d_model"], controls: Sequence[Direction]
+) -> Float[Tensor, "direction d_model"]:
     """The feature's direction in row 0, then the controls."""
     return torch.stack([feature_vector, *(control.vector for control in controls)])

@@ -47,9 +47,7 @@ def measure(
     setting: Setting, feature: int, observation: Observation, intervention: Intervention, split: Split
 ) -> Measurement:
     """What the feature and its controls do on the prompts of a split; kept, as scores and checks look at the same."""
-    return _measure(
-        setting, feature, observation.ref, tuple(observation.neighbours), intervention.scoring_dose, split
-    )
+    return _measure(setting, feature, observation.ref, tuple(observation.neighbours), intervention.scoring_dose, split)
 
 
 @lru_cache(maxsize=4)
@@ -124,7 +122,8 @@ def lens_tokens(
 ) -> list[LensToken]:
     """Tokens with a value each, in the order given."""
     return [
-        LensToken(id=int(i), token=vocabulary.texts[i], value=float(value)) for i, value in zip(ids, values, strict=True)
+        LensToken(id=int(i), token=vocabulary.texts[i], value=float(value))
+        for i, value in zip(ids, values, strict=True)
     ]
 
 

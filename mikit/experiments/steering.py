@@ -57,9 +57,7 @@ def ablation_sites(texts: Sequence[Sequence[int]], acts: Sequence[Float[np.ndarr
         texts: content ids, up to and including the token whose next token is looked at.
         acts: the feature's activation at each of these tokens, 0 where it is silent.
     """
-    return [
-        Site(tuple(ids), tuple((-np.asarray(values)).tolist())) for ids, values in zip(texts, acts, strict=True)
-    ]
+    return [Site(tuple(ids), tuple((-np.asarray(values)).tolist())) for ids, values in zip(texts, acts, strict=True)]
 
 
 def adding(weights: Float[Tensor, "row pos"], vectors: Float[Tensor, "row d_model"]) -> Edit:
@@ -189,9 +187,7 @@ def following_kl(
         batch: texts in a forward pass.
     """
     n = len(written[0])
-    longer = [
-        Site((*site.ids, *tail), (*site.weights, *(0.0,) * n)) for site, tail in zip(sites, written, strict=True)
-    ]
+    longer = [Site((*site.ids, *tail), (*site.weights, *(0.0,) * n)) for site, tail in zip(sites, written, strict=True)]
     total = torch.zeros(n, device=lm.device)
     vectors = torch.stack([torch.zeros_like(vector), vector])
     for _, ids, weights in batches(lm, longer, max(1, batch // 2)):
