@@ -65,6 +65,14 @@ def test_a_trace_survives_its_own_file():
     assert Trace.model_validate_json(written.read_text()) == trace
 
 
+def test_a_lost_trace_is_written_again_from_the_steps():
+    first = mikit.explain_feature(model="planted", feature=3, run="verdicts")
+    path = open_run(model="planted", feature=3, run="verdicts").directory.trace_path
+    path.unlink()
+    assert mikit.explain_feature(model="planted", feature=3, run="verdicts") == first
+    assert path.exists()
+
+
 def test_writer_and_judge_share_no_document():
     trace = mikit.explain_feature(model="planted", feature=3, run="verdicts")
     shown = {window.document for window in trace.input_round.observation.windows}

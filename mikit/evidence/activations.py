@@ -85,16 +85,11 @@ def draws(
             yield torch.from_numpy(activations[np.sort(order[start : start + batch])])
 
 
-def first_tokens(lm: LanguageModel, documents: Iterable[Document], tokens: int | None) -> list[Document]:
-    """Documents in order until they hold `tokens` content tokens; all of them if `tokens` is None."""
-    kept: list[Document] = []
-    read = 0
-    for document in documents:
-        if tokens is not None and read >= tokens:
-            break
-        kept.append(document)
-        read += 0 if tokens is None else len(lm.ids_of(document.text))
-    return kept
+def beginnings(lm: LanguageModel, documents: Iterable[Document], tokens: int | None) -> list[Document]:
+    """Each document cut to its first `tokens` content tokens; whole if `tokens` is None."""
+    if tokens is None:
+        return list(documents)
+    return [Document(document.id, lm.text_of(lm.ids_of(document.text)[:tokens])) for document in documents]
 
 
 def density(

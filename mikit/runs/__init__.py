@@ -25,4 +25,7 @@ def explain(**params: Any) -> "Trace":
     run = open_run(**params)
     run.target  # noqa: B018  a bad name or index ends here, before a folder is made
     with run.directory.lock():
-        return run.need(steps.conclude)
+        trace = run.need(steps.conclude)
+        if run.directory.read_trace() is None:
+            run.directory.write_trace(trace)
+        return trace
