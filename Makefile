@@ -89,7 +89,7 @@ strip: setup ## take outputs and run metadata out of the notebooks, before a com
 	find notebooks -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' -exec $(STRIP) {} +
 
 bench: setup ## every benchmark, one after the other; each ends in one line of JSON
-	@set -e; for benchmark in $(wildcard benchmarks/*.py); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done
+	@set -e; for benchmark in $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done
 
 clean: ## what tools leave behind; .venv and outputs stay
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -187,7 +187,10 @@ def test_log_probabilities_add_up_to_one(tiny):
     assert found.exp().sum(-1).item() == pytest.approx(1.0, abs=1e-5)
 
 
-@given(st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=4), st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=4))
+@given(
+    st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=4),
+    st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=4),
+)
 def test_kl_is_not_negative_and_zero_on_itself(first, second):
     one, other = (log_softmax(torch.tensor(values), -1) for values in (first, second))
     assert kl_divergence(one, other) >= 0

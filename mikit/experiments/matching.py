@@ -49,7 +49,8 @@ def script_of(text: str) -> str:
 
 @lru_cache(maxsize=4)
 def _kinds(texts: tuple[str, ...]) -> Int[np.ndarray, "token 3"]:
-    columns = [[text[:1] == " " for text in texts], list(map(case_of, texts)), list(map(script_of, texts))]
+    spaces = ["space" if text.startswith(" ") else "none" for text in texts]
+    columns = [spaces, list(map(case_of, texts)), list(map(script_of, texts))]
     return np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
 
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from mikit.targets.base import LanguageModel
 from mikit.targets.hooks import Edit, batch_of, logits
 
-
 ROWS_A_TEXT = 4
 """Steered rows that weigh as much as a whole text in a forward pass: most of a row's tokens are shared."""
 

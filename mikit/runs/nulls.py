@@ -13,11 +13,11 @@ from mikit.experiments.input_score import score_input
 from mikit.experiments.intervene import intervene
 from mikit.experiments.output_score import score_output
 from mikit.experiments.setting import Setting
-from mikit.experiments.statistics import wilson
+from mikit.experiments.statistics import mean_of, wilson
 from mikit.experiments.texts import design_experiment
 from mikit.gates import judge_gates
 from mikit.runs.run import Run
-from mikit.trace import Chain, Gates, InputHypothesis, Null, OutputHypothesis, Proportion, TextCase
+from mikit.trace import GATED_STRATA, Chain, Gates, InputHypothesis, Null, OutputHypothesis, Proportion, TextCase
 
 if TYPE_CHECKING:
     from mikit.runs.verdict import Found
@@ -146,10 +146,8 @@ def _read_along(run: Run, setting: Setting, found: "Found", cases: list[TextCase
     rate = found.observation.firing_windows / found.observation.n_windows
     tau = float(np.quantile(peaks[:, 0], 1 - rate))
     values, _ = peak_activations(setting.target, [run.feature], [case.ids for case in cases], setting.batch)
-    fires = values[:, 0] >= tau
-    positive = np.array([case.role == "positive" for case in cases])
-    gated = np.array([case.role == "near_miss" and case.stratum != "random" for case in cases])
-    return (
-        wilson(int(fires[positive].sum()), int(positive.sum())),
-        wilson(int((~fires[gated]).sum()), int(gated.sum())),
-    )
+    silent = values[:, 0] < tau
+    groups = {stratum: [i for i, case in enumerate(cases) if case.stratum == stratum] for stratum in GATED_STRATA}
+    positives = [i for i, case in enumerate(cases) if case.role == "positive"]
+    rejected = [wilson(int(silent[rows].sum()), len(rows)) for rows in groups.values() if rows]
+    return wilson(int((~silent[positives]).sum()), len(positives)), mean_of(rejected)
