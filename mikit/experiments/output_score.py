@@ -41,8 +41,8 @@ def choose_tokens(
         n: targets wanted.
     """
     moved = most_moved(own, max(n, OWN))
-    offered = np.unique([index for effect in others for index in most_moved(effect, A_CONTROL)])
-    pool = np.setdiff1d(offered.astype(int), moved)
+    n_offered = min(A_CONTROL, others.shape[1])
+    pool = np.setdiff1d(np.argpartition(-others, n_offered - 1, axis=1)[:, :n_offered], moved)
     return Choice(moved[:n], matched(moved[:n], pool, looks))
 
 

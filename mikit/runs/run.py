@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mikit.evidence import open_evidence
 from mikit.evidence.prompts import neutral_prompts
@@ -17,7 +17,7 @@ from mikit.explainers.base import Explainer
 from mikit.runs.directory import RunDirectory
 from mikit.settings import Params, Protocol, make_params
 from mikit.targets import Target, load_target
-from mikit.trace import SPLITS, Record, Split, StepFile, Trace
+from mikit.trace import SPLITS, Record, Split, Trace
 
 R = TypeVar("R", bound=Record)
 
@@ -26,6 +26,14 @@ R = TypeVar("R", bound=Record)
 def _target(name: str, layer: int) -> Target:
     """One process keeps the targets that it loaded last: a warm kernel loads none twice."""
     return load_target(name, layer)
+
+
+class Recorded(NamedTuple):
+    """The row that a notebook ends with."""
+
+    step: int
+    path: str
+    seconds: float
 
 
 @dataclasses.dataclass
@@ -110,7 +118,7 @@ class Run:
         self.record(step)
         return result
 
-    def record(self, step: int) -> StepFile:
+    def record(self, step: int) -> Recorded:
         """Write the file of a step that this process ran, and the trace after the last step; their presence means done."""
         done = self._done[step]
         file = self.directory.write(
@@ -122,7 +130,7 @@ class Run:
         )
         if isinstance(done.result, Trace):
             self.directory.write_trace(done.result)
-        return file
+        return Recorded(step, str(self.directory.step_path(step)), round(file.seconds, 2))
 
 
 def step(number: int, returns: type[Record]) -> Callable[[Callable[[Run], R]], Callable[[Run], R]]:
