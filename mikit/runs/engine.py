@@ -34,6 +34,8 @@ NOTEBOOKS = (
 
 PREFLIGHT = """
 from mikit.runs import open_run
+from mikit.runs.logs import configure_logging
+configure_logging()
 open_run(model={model!r}, layer={layer!r}, feature={feature!r}, run={run!r}, **{settings!r}).target
 """
 """What must hold before any notebook starts: a target with that layer and feature. The kernel keeps it for the steps."""

@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -14,9 +15,22 @@ LOUD = ("papermill", "nbclient", "traitlets", "asyncio")
 """Libraries that repeat in many lines what one line of ours says."""
 
 
+class _Stderr(logging.StreamHandler):
+    """Writes to what `sys.stderr` is at the moment, so that a live display can move out of the way."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _value: TextIO) -> None:
+        pass
+
+
 def configure_logging(debug: bool = False) -> None:
     """Send the package's log lines to standard error; those of other libraries only when debugging."""
-    logging.basicConfig(format="%(message)s", level=logging.DEBUG if debug else logging.WARNING, force=True)
+    level = logging.DEBUG if debug else logging.WARNING
+    logging.basicConfig(format="%(message)s", level=level, handlers=[_Stderr()], force=True)
     logging.getLogger("mikit").setLevel(logging.DEBUG if debug else logging.INFO)
     for name in LOUD:
         logging.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)

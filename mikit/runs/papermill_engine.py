@@ -1,5 +1,6 @@
 """A papermill engine that runs a notebook in a kernel that is already there, and tells the truth about a failure."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,21 @@ from papermill.log import logger
 from mikit.files import write_text
 from mikit.runs.kernel import KERNEL_NAME, Kernel
 
+log = logging.getLogger(__name__)
 NAME = "mikit-warm"
 IOPUB_SECONDS = 60
 """How long a busy machine may take to deliver a cell's output after the cell has ended."""
+
+
+class TellingClient(PapermillNotebookClient):
+    """Passes on what a cell logs, such as the progress of long work, while it runs; the notebook keeps it too."""
+
+    def process_message(self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int) -> Any:
+        """Handle a message of the kernel."""
+        if msg["msg_type"] == "stream" and msg["content"]["name"] == "stderr":
+            for line in msg["content"]["text"].splitlines():
+                log.info("  %s", line)
+        return super().process_message(msg, cell, cell_index)
 
 
 class WarmEngine(NBClientEngine):
@@ -49,7 +62,7 @@ class WarmEngine(NBClientEngine):
             if is_record(cell):
                 save(notebook, partial)
 
-        client = PapermillNotebookClient(
+        client = TellingClient(
             nb_man,
             km=kernel.manager,
             kernel_name=kernel_name,
