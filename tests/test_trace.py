@@ -2,10 +2,10 @@
 
 import json
 
+import builders
 import pytest
 from pydantic import ValidationError
 
-import builders
 from mikit import paths
 from mikit.trace import Proportion, Trace
 
