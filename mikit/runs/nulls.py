@@ -1,7 +1,7 @@
 """What the gates say of explanations that must not pass, and of a random direction: the scale to read a verdict on."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,11 +16,9 @@ from mikit.experiments.setting import Setting
 from mikit.experiments.statistics import mean_of, wilson
 from mikit.experiments.texts import design_experiment
 from mikit.gates import judge_gates
+from mikit.runs.found import Found
 from mikit.runs.run import Run
 from mikit.trace import GATED_STRATA, Chain, Gates, InputHypothesis, Null, OutputHypothesis, Proportion, TextCase
-
-if TYPE_CHECKING:
-    from mikit.runs.verdict import Found
 
 NullName = Literal["neighbour", "shuffled", "random_reference"]
 MIN_FIRING_WINDOWS = 40
@@ -28,7 +26,7 @@ MIN_FIRING_WINDOWS = 40
 CALIBRATION_WINDOWS = 256
 
 
-def try_nulls(run: Run, found: "Found") -> dict[str, Null]:
+def try_nulls(run: Run, found: Found) -> dict[str, Null]:
     """The nearest feature's explanation and a random live feature's, judged on this feature, and a random direction."""
     observation = found.observation
     live = [i for i in run.store.live(MIN_FIRING_WINDOWS).tolist() if i != run.feature]
@@ -45,7 +43,7 @@ def try_nulls(run: Run, found: "Found") -> dict[str, Null]:
     return nulls
 
 
-def _borrowed(run: Run, found: "Found", name: NullName, latent: int) -> Null:
+def _borrowed(run: Run, found: Found, name: NullName, latent: int) -> Null:
     """Another feature's explanation, written from that feature's own evidence, scored on this one."""
     setting = run.setting
     theirs = observe(run.target, run.store, latent, run.protocol, run.params.seed)
@@ -57,7 +55,7 @@ def _borrowed(run: Run, found: "Found", name: NullName, latent: int) -> Null:
 
 def _judged(
     run: Run,
-    found: "Found",
+    found: Found,
     setting: Setting,
     name: NullName,
     latent: int | None,
@@ -93,7 +91,7 @@ def _verdicts(gates: Gates) -> dict:
     return {"input": gates.input, "output": gates.output, "chain": gates.chain}
 
 
-def _random_reference(run: Run, found: "Found") -> Null:
+def _random_reference(run: Run, found: Found) -> Null:
     """A random direction in the feature's place, at the same norm, claiming the tokens that it promotes itself.
 
     Any direction promotes what it promotes: its output and chain scores are a reference, not a null. It reads the
@@ -137,7 +135,7 @@ def _with_random_direction(run: Run) -> Setting:
     return replace(run.setting, target=replace(run.target, sae=changed))
 
 
-def _read_along(run: Run, setting: Setting, found: "Found", cases: list[TextCase]) -> tuple[Proportion, Proportion]:
+def _read_along(run: Run, setting: Setting, found: Found, cases: list[TextCase]) -> tuple[Proportion, Proportion]:
     """Coverage and rejection of a latent that reads along the random direction and fires as often as the feature."""
     table = run.store.table
     chosen = np.random.default_rng(run.params.seed).permutation(run.store.n_windows)[:CALIBRATION_WINDOWS]

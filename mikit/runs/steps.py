@@ -5,8 +5,9 @@ from mikit.experiments.input_score import choose_input, score_input
 from mikit.experiments.intervene import intervene as intervene_on
 from mikit.experiments.output_score import choose_output, score_output
 from mikit.experiments.texts import design_experiment
+from mikit.runs.found import Found, chosen
 from mikit.runs.run import Run, step
-from mikit.runs.verdict import Found, chain_of, chosen, trace_of
+from mikit.runs.verdict import chain_of, trace_of
 from mikit.trace import (
     Chain,
     InputEval,

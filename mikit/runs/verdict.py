@@ -3,8 +3,6 @@
 import importlib.metadata
 import platform
 import time
-from dataclasses import dataclass
-from typing import TypeVar
 
 import mikit
 from mikit.evidence.prompts import prompts_hash
@@ -13,15 +11,13 @@ from mikit.experiments.input_score import score_input
 from mikit.experiments.output_score import score_output
 from mikit.experiments.texts import design_experiment
 from mikit.gates import is_confirmed, judge_gates
+from mikit.runs.found import Found
 from mikit.runs.nulls import try_nulls
 from mikit.runs.run import Run
 from mikit.trace import (
     Chain,
     Estimate,
     FinalMetrics,
-    InputEval,
-    InputExperiments,
-    InputHypotheses,
     InputHypothesis,
     InputRound,
     InputScore,
@@ -30,8 +26,6 @@ from mikit.trace import (
     Meta,
     Null,
     Observation,
-    OutputEval,
-    OutputHypotheses,
     OutputHypothesis,
     OutputRound,
     OutputScore,
@@ -46,36 +40,6 @@ from mikit.trace import (
 SILENT_KINDS = ("dead", "special_only")
 """Kinds for which there is no text to explain."""
 LIBRARIES = ("torch", "transformers", "numpy", "scipy", "safetensors", "pydantic", "papermill")
-H = TypeVar("H", InputHypothesis, OutputHypothesis)
-
-
-@dataclass(frozen=True)
-class Found:
-    """The outputs of steps 1 to 8."""
-
-    observation: Observation
-    input_hypotheses: InputHypotheses
-    experiments: InputExperiments
-    input_eval: InputEval
-    intervention: Intervention
-    output_hypotheses: OutputHypotheses
-    output_eval: OutputEval
-    chain: Chain
-
-    @property
-    def input_choice(self) -> InputHypothesis | None:
-        """The hypothesis that step 4 chose."""
-        return chosen(self.input_hypotheses.hypotheses, self.input_eval.chosen)
-
-    @property
-    def output_choice(self) -> OutputHypothesis | None:
-        """The hypothesis that step 7 chose."""
-        return chosen(self.output_hypotheses.hypotheses, self.output_eval.chosen)
-
-
-def chosen(hypotheses: list[H], identity: str | None) -> H | None:
-    """The hypothesis of that id."""
-    return next((hypothesis for hypothesis in hypotheses if hypothesis.id == identity), None)
 
 
 def chain_of(
