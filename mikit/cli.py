@@ -111,18 +111,13 @@ def _show(chosen: Effective) -> None:
 
 def _summarise(params: Params) -> None:
     from mikit.runs.directory import RunDirectory
+    from mikit.runs.report import summary
 
     directory = RunDirectory(params)
     trace = directory.read_trace()
     assert trace is not None
-    meta = trace.meta
-    typer.echo(f"{params.model}, layer {meta.layer_id}, feature {meta.feature_id}: {meta.status}, {meta.feature_kind}")
-    for end in ("input", "output", "chain"):
-        said = getattr(meta.interpretations, end)
-        typer.echo(f"  {end:<6} {getattr(meta.gate_pass, end):<9} {said or 'no explanation'}")
-        if reason := meta.gate_pass.reasons.get(end):
-            typer.echo(f"  {'':<16} {reason}")
-    typer.echo(f"  {'confirmed' if meta.confirmed else 'not confirmed'}")
+    for line in summary(params.model, trace.meta):
+        typer.echo(line)
     typer.echo(f"trace:  {directory.trace_path}\nreport: {directory.report_path}")
 
 

@@ -26,6 +26,21 @@ def cache() -> Path:
     return Path(os.environ.get("MIKIT_CACHE") or platformdirs.user_cache_dir("mikit")).resolve()
 
 
+def existing(name: str) -> Path | None:
+    """The file or folder that a user names, from `~` or not; None if there is none that can be read twice."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.is_file() or path.is_dir() else None
+    except (OSError, RuntimeError):
+        # longer than any name, or in the home of nobody
+        return None
+
+
+def texts(folder: Path) -> list[Path]:
+    """The `.txt` files in a folder, in order of name; those in folders below are not meant."""
+    return [path for path in sorted(folder.glob("*.txt")) if path.is_file()]
+
+
 def notebooks() -> Path:
     """The folder of the notebooks."""
     return PROJECT / "notebooks"

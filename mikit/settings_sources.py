@@ -53,7 +53,7 @@ def effective(
     """
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    in_file = flatten(read_params_file(params_file)) if params_file else {}
+    in_file = _from_file(params_file) if params_file else {}
     in_environment = from_environment(environment)
     for values, origin in (
         (in_file, lambda _name: str(params_file)),
@@ -63,6 +63,16 @@ def effective(
         merged.update(values)
         origins.update({name: origin(name) for name in values})
     return Effective(make_params(nest(merged), origins=origins), origins)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    """The parameters in a file by dotted name; those of the protocol may be written with a dot or under `protocol`."""
+    values = read_params_file(path)
+    protocol = values.get("protocol")
+    for name in protocol if isinstance(protocol, dict) else ():
+        if f"protocol.{name}" in values:
+            raise BadInput(f"{path}: 'protocol.{name}' is given twice: valid: with a dot, or under 'protocol'")
+    return flatten(values)
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -90,7 +100,9 @@ def from_assignments(assignments: Sequence[str]) -> dict[str, Any]:
         name, equals, text = assignment.partition("=")
         if not equals:
             raise BadInput(f"--set {assignment}: valid: name=value, such as protocol.n_select=10")
-        if name not in NAMES or name == "protocol":
+        if name == "protocol":
+            raise BadInput("--set protocol: valid: one of its parameters, such as protocol.n_select=10")
+        if name not in NAMES:
             raise unknown_name(name, "--set")
         if name in values:
             raise BadInput(f"--set: {name!r} is given twice")

@@ -31,8 +31,11 @@ class Loader(yaml.SafeLoader):
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """The scalar's text, unless it would become something that its text doesn't say."""
         kind = node.tag.removeprefix(TAG)
-        plain = isinstance(node, yaml.ScalarNode) and node.style is None and kind != "str"
-        if plain and not PLAIN.get(kind, NEVER).fullmatch(node.value):
+        # in quotes, a scalar is no text only where a tag says so
+        unclear = isinstance(node, yaml.ScalarNode) and (
+            node.style is not None or not PLAIN.get(kind, NEVER).fullmatch(node.value)
+        )
+        if unclear and kind != "str":
             raise yaml.constructor.ConstructorError(
                 problem=f"{node.value!r} would be read as {KINDS.get(kind, kind)}: "
                 "valid: numbers in plain digits, true or false, and in quotes any text that looks like one of them",
@@ -74,7 +77,7 @@ def parse(text: str, where: str) -> Any:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark and "\n" in text else ""
         raise BadInput(f"{where}{line}: {error.problem or 'not YAML'}") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise BadInput(f"{where}: not YAML: {str(error).splitlines()[0]}") from None
 
 

@@ -145,7 +145,7 @@ def test_assignments_reach_every_parameter_and_refuse_the_rest():
     assert "valid: name=value" in refusal(from_assignments, ["seed"])
     assert "given twice" in refusal(from_assignments, ["seed=1", "seed=2"])
     assert "did you mean 'protocol.n_select'" in refusal(from_assignments, ["protocl.n_select=1"])
-    assert "unknown parameter 'protocol'" in refusal(from_assignments, ["protocol=1"])
+    assert "such as protocol.n_select=10" in refusal(from_assignments, ["protocol=1"])
 
 
 def test_secrets_are_masked_wherever_they_stand():

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from mikit.errors import BadInput
 from mikit.files import value_hash, write_text
 from mikit.targets.base import Target
 from mikit.trace import Split
+
+log = logging.getLogger(__name__)
 
 SHARES = {"explain": 50, "select": 20, "confirm": 30}
 """Percent of the documents."""
@@ -88,40 +91,60 @@ def load_corpus(name: str, target: Target | None = None) -> Corpus:
         return corpus_of(name, [Document(*pair) for pair in target.own_documents])
     if name in ("embedded", FULL):
         return corpus_of(name, _embedded())
-    path = Path(name).expanduser()
-    if not path.exists():
+    path = paths.existing(name)
+    if path is None:
         raise BadInput(
             f"unknown corpus {name!r}: valid: 'embedded', 'full', or the path of a .txt or .jsonl file or a folder of .txt files"
         )
     try:
         return corpus_of(path.name, list(_from_files(path)))
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, OSError) as error:
-        raise BadInput(f"corpus {path}: not readable as UTF-8 text or JSONL with a 'text' field ({error})") from error
+    except (ValueError, OSError) as error:
+        raise BadInput(f"corpus {path}: not readable as UTF-8 text ({error})") from error
 
 
 def _from_files(path: Path) -> Iterator[Document]:
     if path.is_dir():
-        for file in sorted(path.glob("*.txt")):
-            yield Document(file.name, file.read_text("utf-8"))
+        for file in paths.texts(path):
+            yield Document(file.name, file.read_text("utf-8-sig"))
     elif path.suffix == ".jsonl":
-        for number, line in enumerate(path.read_text("utf-8").splitlines()):
+        # not splitlines, which also splits at characters that JSON allows inside a text, such as U+2028
+        for number, line in enumerate(path.read_text("utf-8-sig").split("\n")):
             if line.strip():
-                row = json.loads(line)
-                if not isinstance(row["text"], str):
-                    raise TypeError(f"line {number + 1}: text is no string")
-                yield Document(str(row.get("id", number)), row["text"])
+                yield _from_line(line, number, path)
     else:
-        for number, paragraph in enumerate(path.read_text("utf-8").split("\n\n")):
+        for number, paragraph in enumerate(path.read_text("utf-8-sig").split("\n\n")):
             yield Document(str(number), paragraph)
+
+
+def _from_line(line: str, number: int, path: Path) -> Document:
+    try:
+        row = json.loads(line)
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+            raise ValueError("no object with a string under it")
+        document = Document(str(row.get("id", number)), row["text"])
+        f"{document.id}{document.text}".encode()
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+        raise BadInput(
+            f"corpus {path}, line {number + 1}: not readable as JSON with a 'text' field ({reason})"
+        ) from None
+    return document
 
 
 def _embedded() -> list[Document]:
     """The Wikipedia excerpt and the Lee news corpus inside the `gensim` wheel, cleaned once and kept in the cache."""
     cached = paths.cache() / f"embedded-corpus-v{CLEANING}.jsonl"
-    if not cached.is_file():
-        documents = [*_wikipedia(wheel_folder() / WIKI), *_news(wheel_folder())]
-        write_text(cached, "".join(json.dumps([d.id, d.text], ensure_ascii=False) + "\n" for d in documents))
-    return [Document(*json.loads(line)) for line in cached.read_text("utf-8").splitlines()]
+    try:
+        kept = [Document(*json.loads(line)) for line in cached.read_text("utf-8").split("\n") if line]
+    except FileNotFoundError:
+        kept = []
+    except (ValueError, TypeError):
+        log.warning("%s is damaged; making it again", cached)
+        kept = []
+    if not kept:
+        kept = [*_wikipedia(wheel_folder() / WIKI), *_news(wheel_folder())]
+        write_text(cached, "".join(json.dumps([d.id, d.text], ensure_ascii=False) + "\n" for d in kept))
+    return kept
 
 
 def wheel_folder() -> Path:

@@ -22,6 +22,9 @@ FORMAT = 1
 TABLE = ("ids", "lengths", "document", "start", "splits")
 POSTINGS = ("window", "position", "value")
 LATENTS = ("pointers", "ref", "tau", "bos", "firing_windows")
+FILES = (*(f"{name}.npy" for name in (*TABLE, *POSTINGS, *LATENTS, "token_counts")), "documents.json")
+FACTS = {"corpus_name", "tokens_read", "massive_tokens"}
+"""What `meta.json` says besides what the store is made of and its files."""
 TYPES = {"window": "<i4", "position": "|u1", "value": "<f4"}
 
 
@@ -241,7 +244,9 @@ def _checked(folder: Path) -> dict[str, Any]:
     """The store's `meta.json`, once every file is found to be what it says."""
     try:
         meta = json.loads((folder / "meta.json").read_text("utf-8"))
-        listed = {name: (facts["size"], facts["hash"]) for name, facts in meta["files"].items()}
+        listed = {name: (meta["files"][name]["size"], meta["files"][name]["hash"]) for name in FILES}
+        if "corpus" not in meta["made_of"] or not set(meta) >= FACTS:
+            raise KeyError("a fact is missing")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(folder, "meta.json", "is missing or unreadable") from error
     for name, (size, digest) in listed.items():

@@ -204,7 +204,9 @@ def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str
     except PapermillExecutionError as error:
         raise _as_ours(error.ename, error.evalue, where) from None
     except DeadKernelError:
-        raise StepFailed(f"{where}: the kernel died (out of memory?)") from None
+        # before the notebook's first cell there is no notebook to look at
+        place = where if partial.exists() else f"step {step} failed"
+        raise StepFailed(f"{place}: the kernel died (out of memory?)") from None
     else:
         partial.replace(final)
     finally:

@@ -5,7 +5,6 @@ step before it that it uses, of the evidence, and of the files that the evidence
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from mikit import paths
 from mikit.files import file_hash, value_hash
@@ -37,10 +36,10 @@ def params_hash(params: Params) -> str:
 
 def sources_hash(params: Params) -> str:
     """Hash of the files that a run reads and does not write: the corpus, where it is the user's, and what ships with the targets."""
-    given = Path(params.corpus).expanduser() if params.corpus else None
+    given = paths.existing(params.corpus) if params.corpus else None
     files = sorted(file for file in (paths.PACKAGE / "targets").rglob("*") if file.suffix not in {".py", ".pyc"})
-    if given and given.exists():
-        files += sorted(given.rglob("*")) if given.is_dir() else [given]
+    if given:
+        files += paths.texts(given) if given.is_dir() else [given]
     return value_hash([[file.name, file_hash(file)] for file in files if file.is_file()])
 
 

@@ -78,6 +78,18 @@ class GateCard(NamedTuple):
     metrics: list[Metric]
 
 
+def summary(model: str, meta: Meta) -> list[str]:
+    """The verdict in a few lines for a terminal, which no token of a corpus may steer."""
+    lines = [f"{model}, layer {meta.layer_id}, feature {meta.feature_id}: {meta.status}, {meta.feature_kind}"]
+    for end in ("input", "output", "chain"):
+        said = getattr(meta.interpretations, end)
+        lines.append(f"  {end:<6} {getattr(meta.gate_pass, end):<9} {said or 'no explanation'}")
+        if reason := meta.gate_pass.reasons.get(end):
+            lines.append(f"  {'':<16} {reason}")
+    lines.append(f"  {'confirmed' if meta.confirmed else 'not confirmed'}")
+    return [viz.visible(line) for line in lines]
+
+
 def write_report(trace: Trace, path: Path) -> None:
     """Write the page of a trace, atomically."""
     write_text(path, report_html(trace))

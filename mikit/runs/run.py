@@ -1,11 +1,14 @@
 """One run of one feature: its parameters, its folder, and what the steps share, each loaded when first needed."""
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
 
 from mikit.evidence import open_evidence
 from mikit.evidence.prompts import neutral_prompts
@@ -19,6 +22,7 @@ from mikit.settings import Params, Protocol, make_params
 from mikit.targets import Target, load_target
 from mikit.trace import SPLITS, Record, Split, Trace
 
+log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
 
 
@@ -113,7 +117,13 @@ class Run:
             return self._done[step].result  # type: ignore[return-value]
         file = self.directory.read(step)
         if file and step not in self.directory.stale():
-            return function.returns.model_validate(file.outputs)  # type: ignore[attr-defined]
+            try:
+                return function.returns.model_validate(file.outputs)  # type: ignore[attr-defined]
+            except ValidationError:
+                # valid JSON, but edited, or written by another version
+                log.warning(
+                    "%s does not hold what step %d finds; making it again", self.directory.step_path(step), step
+                )
         result = function(self)
         self.record(step)
         return result

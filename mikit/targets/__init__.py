@@ -20,6 +20,6 @@ def load_target(name: str, layer: int | None = None) -> Target:
         raise one_of("model", name, list(NAMES))
     module = importlib.import_module(f"mikit.targets.{name.split('-')[0]}")
     if layer is not None and layer != module.LAYER:
-        raise BadInput(f"{name} has no SAE at layer {layer}: valid: {module.LAYER}")
+        raise BadInput(f"{name} has no SAE at layer {layer!r}: valid: {module.LAYER}")
     target: Target = module.load()
     return target

@@ -12,9 +12,10 @@ import tempfile
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from mikit import paths
-from mikit.errors import BadInput
+from mikit.errors import BadInput, MikitError
 from mikit.files import file_hash, value_hash, write_json
 from mikit.targets.base import LanguageModel, Target
 from mikit.targets.sae import load_sae
@@ -74,9 +75,15 @@ def load_language_model(layer: int = LAYER) -> LanguageModel:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = weights_folder()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise MikitError(
+            f"weights in {folder} can't be read ({reason}): delete the folder, and it is made again"
+        ) from None
     model.eval().requires_grad_(False)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return LanguageModel(
         model=model,
         tokenizer=tokenizer,
