@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -43,6 +44,8 @@ settings.load_profile("mikit")
 def pytest_configure(config):
     """Results of notebooks, and of fixtures shared by many tests, go to a folder of this test session."""
     os.environ["MIKIT_OUTPUTS"] = tempfile.mkdtemp(prefix="mikit-tests-")
+    # a shell that starts the tests in the background has SIGINT ignored, and processes hand that down
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config):
