@@ -188,6 +188,8 @@ class ScoredCase(Record):
     activation: float
     fires: bool
     peak_index: int
+    fires_where_said: bool | None = None
+    """Whether the feature fires at a token that the rule matches; None without a rule."""
 
 
 class InputScore(Record):
@@ -196,11 +198,13 @@ class InputScore(Record):
     hypothesis: str
     split: Split
     coverage: Proportion
-    """Share of positives that fire."""
+    """Share of positives that fire, at a token that the rule matches if there is a rule."""
     rejection: Proportion
     """Mean over the non-empty gated strata of the share that stays silent."""
     strata: dict[Stratum, Proportion]
     """Share silent in each stratum."""
+    coverage_of_texts: Proportion
+    """Share of positives that fire at any token; equal to `coverage` for a hypothesis without a rule."""
     coverage_above_zero: Proportion
     """Coverage with firing meaning any activation above 0."""
     rejection_above_zero: Proportion
@@ -380,6 +384,7 @@ class Null(Record):
     explanation: str
     coverage: Proportion | None
     rejection: Proportion | None
+    recall: Proportion | None = None
     output_score: float | None
     functional_score: int | None
     gates: dict[Literal["input", "output", "chain"], GateVerdict]

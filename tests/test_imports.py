@@ -27,6 +27,7 @@ KNOWS = {
     "llm": set(),
     "viz": {"viz"},
     "widgets": {"viz", "runs"},
+    "calibration": {"calibration", "runs", "gates", "experiments", "evidence", "targets"},
     "runs": {"runs", "gates", "viz", "experiments", "explainers", "evidence", "targets"},
     "cli": {"runs", "targets"},
     **{module: set() for module in FOUNDATION},
