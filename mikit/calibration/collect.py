@@ -1,64 +1,67 @@
-"""Many features, each tried once and kept: resumable, in as many processes as asked for."""
+"""Many trials, each made once and kept: resumable, in as many processes as asked for."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
-from mikit.calibration.borrowed import try_explanations
-from mikit.calibration.records import FeatureTrials
 from mikit.files import write_json
 from mikit.progress import track
-from mikit.runs.run import Run
-from mikit.settings import Params
+from mikit.trace import Record
 
-Try = Callable[[Run], FeatureTrials]
+R = TypeVar("R", bound=Record)
+J = TypeVar("J")
 
 
-def collect(params: Params, features: Sequence[int], folder: Path, workers: int = 1) -> list[FeatureTrials]:
-    """The trials of each feature, read from `folder` where they are there, else made and written.
+def collect(
+    make: Callable[[J], R], jobs: Mapping[str, J], schema: type[R], folder: Path, what: str, workers: int = 1
+) -> list[R]:
+    """The record of each job, read from `folder` where it is there, else made and written.
 
     Args:
-        params: of every run; the feature is replaced.
-        features: latents.
-        folder: where `feature-F.json` lie.
+        make: makes the record of a job; a function of a module, since other processes call it.
+        jobs: by name of their file, without `.json`.
+        schema: of the records.
+        folder: where the files lie.
+        what: the work's name, for the progress bar.
         workers: processes; each takes its share of the cores.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [feature for feature in features if read(folder, feature) is None]
+    missing = [name for name in jobs if read(schema, folder / f"{name}.json") is None]
     if workers > 1 and len(missing) > 1:
-        _in_processes(params, missing, folder, min(workers, len(missing)))
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        context = get_context("spawn")
+        with ProcessPoolExecutor(
+            min(workers, len(missing)), mp_context=context, initializer=_one_share, initargs=(threads,)
+        ) as pool:
+            running = [pool.submit(_make, make, jobs[name], folder / f"{name}.json") for name in missing]
+            try:
+                for done in track(as_completed(running), what, len(running), unit="features"):
+                    done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     else:
-        for feature in track(missing, "calibrating", len(missing), lambda _: 1, "features"):
-            make(params, feature, folder)
-    found = [read(folder, feature) for feature in features]
-    return [trials for trials in found if trials is not None]
+        for name in track(missing, what, len(missing), unit="features"):
+            _make(make, jobs[name], folder / f"{name}.json")
+    found = [read(schema, folder / f"{name}.json") for name in jobs]
+    return [record for record in found if record is not None]
 
 
-def read(folder: Path, feature: int) -> FeatureTrials | None:
-    """What was kept of a feature; None if there is nothing, or nothing valid."""
+def read(schema: type[R], path: Path) -> R | None:
+    """What was kept; None if there is nothing, or nothing valid."""
     try:
-        return FeatureTrials.model_validate_json((folder / f"feature-{feature}.json").read_bytes())
+        return schema.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
 
 
-def make(params: Params, feature: int, folder: Path) -> None:
-    """Try a feature and write what came of it."""
-    trials = try_explanations(Run(params.model_copy(update={"feature": feature})))
-    write_json(folder / f"feature-{feature}.json", trials.model_dump(mode="json"))
-
-
-def _in_processes(params: Params, features: Sequence[int], folder: Path, workers: int) -> None:
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_share, initargs=(threads,)) as pool:
-        jobs = [pool.submit(make, params, feature, folder) for feature in features]
-        for job in track(as_completed(jobs), "calibrating", len(jobs), lambda _: 1, "features"):
-            job.result()
+def _make(make: Callable[[J], R], job: J, path: Path) -> None:
+    write_json(path, make(job).model_dump(mode="json"))
 
 
 def _one_share(threads: int) -> None:

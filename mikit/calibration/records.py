@@ -1,19 +1,14 @@
-"""What calibration writes to disk: one file a feature, so that a stopped calibration goes on where it was."""
-
-from typing import Literal
+"""What calibration keeps on disk: a file a feature, so that a stopped calibration goes on where it was."""
 
 from mikit.runs.judging import Judged
-from mikit.trace import Check, FeatureKind, Gates, InputScore, OutputScore, Record
-
-Origin = Literal["own", "nearest_1", "nearest_6", "shuffled", "random_reference"]
-ORIGINS: tuple[Origin, ...] = ("own", "nearest_1", "nearest_6", "shuffled", "random_reference")
+from mikit.trace import Check, Explanation, FeatureKind, Gates, GateVerdict, InputScore, OutputScore, Record
 
 
 class Trial(Record):
     """One explanation judged on one feature."""
 
     origin: str
-    """Whose explanation it is."""
+    """Whose explanation it is, or what is wrong with it."""
     lender: int | None
     """The latent that it was written for, if another one."""
     words: str
@@ -22,11 +17,6 @@ class Trial(Record):
     output_score: OutputScore | None
     checks: list[Check]
     gates: Gates
-
-    @property
-    def passed(self) -> bool:
-        """Whether all three gates pass."""
-        return self.gates.all_pass
 
 
 class FeatureTrials(Record):
@@ -37,7 +27,29 @@ class FeatureTrials(Record):
     null_intervention: bool
     firing_windows: int
     seconds: float
+    own: Explanation
+    """What a run chooses for it."""
     trials: list[Trial]
+
+    def of(self, origin: str) -> list[Trial]:
+        """The trials of one origin."""
+        return [trial for trial in self.trials if trial.origin == origin]
+
+
+class PlantedTrials(FeatureTrials):
+    """The same of a feature whose truth is known."""
+
+    seed: int
+    """Of the model."""
+    name: str
+    true_kind: FeatureKind
+    true_gates: dict[str, GateVerdict]
+    explainable: bool
+    """Whether text makes it fire: there is a rule to be found."""
+    rule_precision: float | None
+    """Share of the windows that the chosen rule matches that fire by the truth, outside `explain`; None without a rule."""
+    rule_recall: float | None
+    """Share of the windows that fire by the truth that it matches."""
 
 
 def trial_of(origin: str, lender: int | None, words: str, judged: Judged) -> Trial:

@@ -126,6 +126,7 @@ def _controls(
             cosine=direction.cosine,
             kl=float(kl.mean()),
             promoted=_moved(setting, tokens, logprob.mean(0), 1, setting.protocol.n_output_tokens),
+            suppressed=_moved(setting, tokens, logprob.mean(0), -1, setting.protocol.n_output_tokens),
         )
         for direction, logprob, kl in zip(directions, beside.logprob, beside.kl, strict=True)
     ]

@@ -7,7 +7,7 @@ from mikit.experiments.input_score import score_input
 from mikit.experiments.output_score import score_output
 from mikit.experiments.setting import Setting
 from mikit.experiments.texts import design_experiment
-from mikit.gates import judge_gates
+from mikit.gates import NO_TEXT, judge_gates
 from mikit.trace import (
     Chain,
     Gates,
@@ -48,7 +48,12 @@ class Judged:
 def judge(
     subject: Subject, input_hypothesis: InputHypothesis | None, output_hypothesis: OutputHypothesis | None, split: Split
 ) -> Judged:
-    """Score a pair of hypotheses, whoever wrote them, on texts and prompts of one split."""
+    """Score a pair of hypotheses, whoever wrote them, on texts and prompts of one split.
+
+    Of a feature that no text fires nothing is scored: all its gates are `none`.
+    """
+    if subject.observation.feature_kind in NO_TEXT:
+        input_hypothesis = output_hypothesis = None
     input_score = input_score_of(subject, input_hypothesis, split) if input_hypothesis else None
     output_score = output_score_of(subject, output_hypothesis, split) if output_hypothesis else None
     chain = chain_of(subject, input_hypothesis, output_hypothesis, split)

@@ -1,6 +1,6 @@
 """What the gates say of explanations that must not pass, and of a random direction: the scale to read a verdict on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -11,23 +11,10 @@ from mikit.experiments.activation import peak_activations
 from mikit.experiments.intervene import intervene
 from mikit.experiments.setting import Setting
 from mikit.runs.judging import Judged, Subject, judge
-from mikit.trace import InputHypothesis, Null, OutputHypothesis
+from mikit.trace import Explanation, InputHypothesis, Null
 
 NullName = Literal["neighbour", "shuffled", "random_reference"]
 CALIBRATION_WINDOWS = 256
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Both ends of an explanation; an end that could not be explained is None."""
-
-    input: InputHypothesis | None
-    output: OutputHypothesis | None
-
-    @property
-    def words(self) -> str:
-        """Both sentences."""
-        return " ".join(end.text for end in (self.input, self.output) if end)
 
 
 def try_nulls(subject: Subject, input_hypothesis: InputHypothesis | None) -> dict[str, Null]:
@@ -66,7 +53,7 @@ def explanation_of(setting: Setting, latent: int) -> Explanation:
     theirs = observe(setting.target, setting.store, latent, setting.protocol, setting.seed)
     inputs = setting.explainer.input_hypotheses(theirs, setting.vocabulary, 1).hypotheses
     outputs = setting.explainer.output_hypotheses(intervene(setting, latent, theirs, illustrate=False), 1).hypotheses
-    return Explanation(next(iter(inputs), None), next(iter(outputs), None))
+    return Explanation(input=next(iter(inputs), None), output=next(iter(outputs), None))
 
 
 def null_of(name: NullName, latent: int | None, explanation: Explanation, judged: Judged) -> Null:
@@ -103,7 +90,7 @@ def random_trial(subject: Subject, input_hypothesis: InputHypothesis | None) -> 
     setting = with_random_direction(subject.setting, subject.feature)
     intervention = intervene(setting, subject.feature, subject.observation, illustrate=False)
     outputs = setting.explainer.output_hypotheses(intervention, 1).hypotheses
-    own = Explanation(None, next(iter(outputs), None))
+    own = Explanation(input=None, output=next(iter(outputs), None))
     tau = as_often(setting, subject)
     theirs = Subject(setting, subject.feature, subject.observation.model_copy(update={"tau": tau}), intervention)
     return own, judge(theirs, input_hypothesis, own.output, "confirm")

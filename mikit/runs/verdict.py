@@ -6,7 +6,7 @@ import time
 
 import mikit
 from mikit.evidence.prompts import prompts_hash
-from mikit.gates import is_confirmed, judge_gates
+from mikit.gates import NO_TEXT, is_confirmed
 from mikit.runs.found import Found
 from mikit.runs.judging import Judged, Subject, judge
 from mikit.runs.nulls import try_nulls
@@ -26,8 +26,6 @@ from mikit.trace import (
     Trace,
 )
 
-SILENT_KINDS = ("dead", "special_only")
-"""Kinds for which there is no text to explain."""
 LIBRARIES = ("torch", "transformers", "numpy", "scipy", "safetensors", "pydantic", "papermill")
 
 
@@ -35,28 +33,22 @@ def trace_of(run: Run, found: Found) -> Trace:
     """Score the chosen pair once on `confirm`, judge it, try the nulls, and put everything together."""
     start = time.monotonic()
     observation = found.observation
-    if observation.feature_kind in SILENT_KINDS:
-        return _assemble(run, found, "dead", None, {}, time.monotonic() - start)
     subject = Subject(run.setting, run.feature, observation, found.intervention)
+    silent = observation.feature_kind in NO_TEXT
     judged = judge(subject, found.input_choice, found.output_choice, "confirm")
-    nulls = try_nulls(subject, found.input_choice) if run.params.nulls else {}
-    return _assemble(run, found, "complete", judged, nulls, time.monotonic() - start)
+    nulls = try_nulls(subject, found.input_choice) if run.params.nulls and not silent else {}
+    return _assemble(run, found, "dead" if silent else "complete", judged, nulls, time.monotonic() - start)
 
 
 def _assemble(
     run: Run,
     found: Found,
     status: Status,
-    judged: Judged | None,
+    judged: Judged,
     nulls: dict[str, Null],
     own_seconds: float,
 ) -> Trace:
-    input_score, output_score, chain = (
-        (judged.input_score, judged.output_score, judged.chain) if judged else (None, None, None)
-    )
-    gates = (
-        judged.gates if judged else judge_gates(found.observation, None, None, None, found.intervention, run.protocol)
-    )
+    input_score, output_score, chain, gates = judged.input_score, judged.output_score, judged.chain, judged.gates
     files = run.directory.files()
     seconds = {f"step{step}": file.seconds for step, file in files.items() if step < 9} | {"step9": own_seconds}
     intervals: dict[str, Estimate | Proportion] = {}
