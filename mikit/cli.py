@@ -180,7 +180,7 @@ def score(
         scoring.write_table(results, path)
         typer.echo(f"table: {path}")
     if table and (expected := scoring.expected_false_passes([scored.nulls for _, scored in found], len(found))):
-        typer.echo(expected[1])
+        typer.echo(expected)
     if require_gates and not all(scoring.passes(scored) for _, scored in found):
         raise typer.Exit(GATE_NOT_PASSED)
 

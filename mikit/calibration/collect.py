@@ -9,12 +9,16 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from mikit.files import write_json
+from mikit import paths
+from mikit.files import value_hash, write_json
 from mikit.progress import track
+from mikit.settings import Params
 from mikit.trace import Record
 
 R = TypeVar("R", bound=Record)
 J = TypeVar("J")
+SCHEME = 1
+"""Counts changes of the method after which trials of before no longer count."""
 
 
 def collect(
@@ -50,6 +54,12 @@ def collect(
             _make(make, jobs[name], folder / f"{name}.json")
     found = [read(schema, folder / f"{name}.json") for name in jobs]
     return [record for record in found if record is not None]
+
+
+def folder_of(params: Params) -> Path:
+    """Where the trials of a calibration lie: apart for other parameters, whatever the feature."""
+    key = value_hash([params.model_dump(mode="json", exclude={"feature", "batch"}), SCHEME])
+    return paths.outputs() / "calibration" / f"{params.model.replace('/', '-')}-{key}"
 
 
 def read(schema: type[R], path: Path) -> R | None:

@@ -178,7 +178,7 @@ def wrong_jobs(params: Params, found: Sequence[PlantedTrials], n: int) -> dict[s
     for feature, others in lent.items():
         truth = known[[each.index for each in known].index(feature)]
         wrong = [*hardest(truth, known), *(("derangement", lender, theirs) for lender, theirs in others)]
-        jobs[f"wrong-{feature}"] = WrongJob(params.model_copy(update={"feature": feature}), tuple(wrong))
+        jobs[f"wrong-{n}-{feature}"] = WrongJob(params.model_copy(update={"feature": feature}), tuple(wrong))
     return jobs
 
 

@@ -313,22 +313,26 @@ def _harmless(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
 
 
-def expected_false_passes(nulls: Iterable[Mapping[str, Null]], n: int) -> tuple[Proportion, str] | None:
+def expected_false_passes(nulls: Iterable[Mapping[str, Null]], n: int) -> str | None:
     """How many of `n` explanations would pass all gates though they are another feature's, by the nearest features' rate.
 
     Returns:
-        The rate, and a sentence with the expected number and its 95 % interval; None where no null was tried.
+        A sentence with the expected number and its 95 % interval; None where no null was tried.
     """
-    tried = [all_pass(each["neighbour"]) for each in nulls if "neighbour" in each]
-    if not tried:
+    return expected_false_passes_of([all_pass(each["neighbour"]) for each in nulls if "neighbour" in each], n)
+
+
+def expected_false_passes_of(passed: Sequence[bool], n: int) -> str | None:
+    """The same from whether each nearest feature's explanation passed."""
+    if not passed:
         return None
-    rate = wilson(sum(tried), len(tried))
+    rate = wilson(sum(passed), len(passed))
     assert rate.value is not None
     assert rate.low is not None
     assert rate.high is not None
-    return rate, (
-        f"the nearest feature's explanation passes all gates in {sum(tried)} of {len(tried)}: "
-        f"{rate.value * n:.1f} false passes are expected among {n} (95 % interval {rate.low * n:.1f} to {rate.high * n:.1f})"
+    return (
+        f"the nearest feature's explanation passes all gates in {sum(passed)} of {len(passed)}: {rate.value * n:.1f} "
+        f"false passes are expected among {n} (95 % interval {rate.low * n:.1f} to {rate.high * n:.1f})"
     )
 
 
