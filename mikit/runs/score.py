@@ -68,6 +68,7 @@ def read_rows(path: Path) -> list[Row]:
         raise BadInput(
             f"{path} can't be read as CSV: {error}: valid: UTF-8 with columns {', '.join(COLUMNS)}"
         ) from None
+    names = [str(name) for name in names]
     if "feature" not in names or not set(names) & set(COLUMNS[1:]):
         raise BadInput(f"{path}: columns {', '.join(names) or 'none'}: valid: feature, and explanation, output or rule")
     if len(set(names)) < len(names):
