@@ -11,9 +11,6 @@ import argparse
 import os
 import tempfile
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "0")
-
 from _report import report
 
 from mikit.calibration import calibrate_planted, tables

@@ -5,6 +5,7 @@ trace = mikit.explain_feature(model="planted", layer=0, feature=3)
 print(trace.meta.interpretations.input, trace.meta.gate_pass)
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "explain_feature", "load_target", "score_explanation"]
+
+# Read when torch is loaded: else its threads spin while they wait, and beside a busy process two are slower than one.
+for _name, _value in {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}.items():
+    os.environ.setdefault(_name, _value)
 
 
 def explain_feature(**params: Any) -> "Trace":

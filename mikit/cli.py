@@ -185,6 +185,45 @@ def score(
         raise typer.Exit(GATE_NOT_PASSED)
 
 
+@app.command(epilog="Example: mikit scan --model smollm2-135m --layer 12 --corpus full")
+def scan(
+    context: typer.Context,
+    params: Annotated[Path | None, Option("--params", metavar="FILE", help="YAML file of parameters.")] = None,
+    model: Annotated[str | None, _option("model", "NAME")] = None,
+    layer: Annotated[str | None, _option("layer", "L")] = None,
+    corpus: Annotated[str | None, _option("corpus", "NAME|PATH")] = None,
+    corpus_tokens: Annotated[str | None, _option("corpus_tokens", "N")] = None,
+    document_tokens: Annotated[str | None, _option("document_tokens", "N")] = None,
+    batch: Annotated[str | None, _option("batch", "N")] = None,
+    assignments: Annotated[
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any other parameter by name.")
+    ] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what it will take, by a few batches, and stop.")] = False,
+) -> None:
+    """Read a corpus once and keep where every latent of the SAE fires: all runs with the same parameters use it.
+
+    Stopped anywhere, the same command goes on where it was.
+    """
+    chosen = effective(_given(context.params, assignments or []), os.environ, params).params
+    from mikit.evidence import estimate_evidence
+    from mikit.runs.run import Run
+
+    run = Run(chosen)
+    found, folder, is_there = estimate_evidence(run.target, chosen)
+    typer.echo(
+        f"{found.tokens:,} tokens in {found.windows:,} windows, {found.l0:.1f} active latents a token: "
+        f"about {found.seconds:,.0f} s and {found.disk / 2**20:,.0f} MiB"
+    )
+    if not dry_run:
+        store, d_sae = run.store, run.target.sae.d_sae
+        live = len(store.live(chosen.protocol.rare_windows))
+        typer.echo(
+            f"{d_sae:,} latents: {live:,} fire in {chosen.protocol.rare_windows} windows or more, "
+            f"{int((store.firing_counts == 0).sum()):,} in none"
+        )
+    typer.echo(f"evidence: {folder}{' (there already)' if is_there else ' (not made yet)' if dry_run else ''}")
+
+
 @app.command(epilog="Example: mikit fetch all")
 def fetch(name: Annotated[str, Argument(metavar="NAME", help="smollm2-135m, corpus, or all.")]) -> None:
     """Get the weights and texts of the embedded default, and make them ready for use, once."""
