@@ -235,10 +235,14 @@ def fetch(name: Annotated[str, Argument(metavar="NAME", help="smollm2-135m, corp
 
 @app.command(epilog="Example: mikit doctor")
 def doctor() -> None:
-    """Say what is installed, what is missing, and what to do; exits with 1 if something needed is missing."""
-    from mikit.runs.doctor import examine
+    """Say what is installed, what is missing, what runs left unfinished or damaged, and what to do about each.
 
-    findings = examine()
+    Exits with 1 if something is missing that runs need.
+    """
+    from mikit.runs.doctor import examine
+    from mikit.runs.leftovers import examine_outputs
+
+    findings = [*examine(), *examine_outputs()]
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         remedy = f"  -> {finding.remedy}" if finding.remedy else ""
