@@ -1,5 +1,6 @@
 """The `mikit` command: what a person types, turned into calls of the library, and failures into one line each."""
 
+import errno
 import logging
 import os
 import signal
@@ -294,6 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_status, debug)
     except KeyboardInterrupt:
         status = INTERRUPTED
+    except OSError as error:
+        return _fail(_told(error), 1, debug)
     except Exception as error:
         # a usage error, which typer knows by a class of its own, or a fault of ours
         usage = getattr(error, "format_message", None)
@@ -304,6 +307,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == INTERRUPTED:
         return _fail("interrupted; what is done is kept: the same command goes on from there", INTERRUPTED, debug)
     return int(status or 0)
+
+
+def _told(error: OSError) -> str:
+    """What the system refused, and what to do: nothing that was finished is lost, since files appear only when whole."""
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    remedies = {
+        errno.ENOSPC: "make room, or name another folder in MIKIT_OUTPUTS or MIKIT_CACHE",
+        errno.EDQUOT: "make room within the quota, or name another folder in MIKIT_OUTPUTS or MIKIT_CACHE",
+        errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+        errno.EROFS: "name a folder that can be written in MIKIT_OUTPUTS or MIKIT_CACHE",
+        errno.EACCES: "make it writable, or name another folder in MIKIT_OUTPUTS or MIKIT_CACHE",
+        errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    }
+    # numpy tells of a write that was cut short, and not why
+    short = "make room, or raise the limit on the size of files (ulimit -f)"
+    remedy = remedies.get(error.errno, "mend the cause") if error.errno else short
+    return f"{what}: {remedy}; what was finished is kept: the same command goes on from there"
 
 
 def _fail(text: str, status: int, debug: bool) -> int:

@@ -1,5 +1,6 @@
 """The `mikit` command: statuses, one line for each failure, and help that is quick."""
 
+import errno
 import logging
 import os
 import signal
@@ -82,6 +83,26 @@ def test_bad_input_is_one_line_and_status_2(command, words, said):
 def test_each_kind_of_failure_has_its_status_and_its_line(command, ends_with, outcome, status, said):
     ends_with(outcome)
     assert command("run") == (status, "", said)
+
+
+@pytest.mark.parametrize(
+    "number, said",
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EDQUOT, "quota"),
+        (errno.EROFS, "can be written"),
+        (errno.EACCES, "make it writable"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.EIO, "mend the cause"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line_with_a_remedy(command, ends_with, number, said):
+    ends_with(OSError(number, os.strerror(number), "/some/where"))
+    status, _, err = command("run")
+    assert (status, len(err.splitlines())) == (1, 1)
+    assert f"/some/where: {os.strerror(number)}: " in err
+    assert said in err
+    assert "what was finished is kept" in err
 
 
 def test_a_request_to_terminate_ends_like_an_interrupt(command, ends_with):
