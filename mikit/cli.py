@@ -51,10 +51,16 @@ def run(
     params: Annotated[
         Path | None, Option("--params", metavar="FILE", help="YAML file, such as params/demo.yaml.")
     ] = None,
-    model: Annotated[str | None, _option("model", "NAME")] = None,
+    model: Annotated[str | None, _option("model", "NAME|ID|PATH")] = None,
     layer: Annotated[str | None, _option("layer", "L")] = None,
     feature: Annotated[str | None, _option("feature", "F")] = None,
     run: Annotated[str | None, _option("run", "NAME")] = None,
+    sae: Annotated[str | None, _option("sae", "PATH|RELEASE/ID")] = None,
+    sae_root: Annotated[str | None, _option("sae_root", "PATH")] = None,
+    sae_width: Annotated[str | None, _option("sae_width", "WIDTH")] = None,
+    sae_l0: Annotated[str | None, _option("sae_l0", "N")] = None,
+    device: Annotated[str | None, _option("device", "NAME")] = None,
+    dtype: Annotated[str | None, _option("dtype", "NAME")] = None,
     source: Annotated[str | None, _option("source", "NAME")] = None,
     corpus: Annotated[str | None, _option("corpus", "NAME|PATH")] = None,
     corpus_tokens: Annotated[str | None, _option("corpus_tokens", "N")] = None,

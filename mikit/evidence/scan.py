@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from mikit.evidence.activations import ordinary_positions
 from mikit.evidence.corpora import Corpus
 from mikit.evidence.postings import PostingsWriter
 from mikit.evidence.store import Findings, identity, write
@@ -25,6 +24,7 @@ from mikit.progress import track
 from mikit.settings import Params
 from mikit.targets.base import Target
 from mikit.targets.hooks import batch_of, read_residual
+from mikit.targets.positions import ordinary_positions
 
 log = logging.getLogger(__name__)
 ENCODED_TOKENS = 256
