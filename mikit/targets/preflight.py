@@ -165,12 +165,14 @@ def _hook(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]
         far = _difference(read[mask], found[target.layer + 1].float()[mask])
         where = f"{target.hook_point} differs from transformers' hidden state"
         yield Check("hidden state", far <= limit, f"{where} by {far:.2g} of its norm (valid: {limit:g})", cause)
-    acts, scores = target.sae.encode(read[mask]), logits(target, ids, mask, keep=1)
-    broken = [
-        name
-        for name, tensor in (("residual stream", read[mask]), ("activations", acts), ("logits", scores))
-        if not bool(tensor.isfinite().all())
-    ]
+    sae_weights = {f"SAE {name}": value for name, value in vars(target.sae).items() if isinstance(value, Tensor)}
+    looked_at = {
+        "residual stream": read[mask],
+        **sae_weights,
+        "activations": target.sae.encode(read[mask].to(target.sae.W_enc.device)),
+        "logits": logits(target, ids, mask, keep=1),
+    }
+    broken = [name for name, tensor in looked_at.items() if not bool(tensor.isfinite().all())]
     overflow = "an overflow in float16, or damaged weights"
     yield Check("finite", not broken, f"not finite: {', '.join(broken)}" if broken else "all", overflow)
 
@@ -224,18 +226,18 @@ def fit_of(sae: Sae, x: Float[Tensor, "position d_in"]) -> Fit:
 def _fit(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]:
     sae, x = target.sae, _ordinary(target, texts)
     fit = fit_of(sae, x)
-    flipped = fit_of(replace(sae, apply_b_dec_to_input=not sae.apply_b_dec_to_input), x).variance
-    found = f"variance explained {fit.variance:.2f} with {sae.apply_b_dec_to_input}, {flipped:.2f} with the contrary"
-    yield Check(
-        "apply_b_dec_to_input", flipped <= fit.variance + MARGIN, found, "the flag in the SAE's configuration is wrong"
-    )
+    flipped = fit_of(replace(sae, apply_b_dec_to_input=not sae.apply_b_dec_to_input), x)
+    found = f"variance explained {fit.variance:.2f} with {sae.apply_b_dec_to_input}, {flipped.variance:.2f} with the contrary"
+    cause = "the flag in the SAE's configuration is wrong"
+    yield Check("apply_b_dec_to_input", not _better(flipped, fit, sae), found, cause)
     for layer in (target.layer - 1, target.layer + 1):
         if 0 <= layer < n_blocks(target.model):
-            there = fit_of(sae, _ordinary(_at(target, layer), texts)).variance
-            found = f"variance explained {fit.variance:.2f} at block {target.layer}, {there:.2f} at block {layer}"
-            yield Check(
-                "layer", there <= fit.variance + MARGIN, found, "an SAE of another layer, or resid_pre for resid_post"
+            there = fit_of(sae, _ordinary(_at(target, layer), texts))
+            found = (
+                f"variance explained {fit.variance:.2f} at block {target.layer}, {there.variance:.2f} at block {layer}"
             )
+            cause = "an SAE of another layer, or resid_pre for resid_post"
+            yield Check("layer", not _better(there, fit, sae), found, cause)
     low, high = _l0_range(sae)
     yield Check(
         "L0",
@@ -256,6 +258,13 @@ def _fit(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]:
         f"Jaccard {overlap:.3f} between float32 and {str(sae.dtype).removeprefix('torch.')} (valid: {LEAST_OVERLAP})",
         "thresholds that its own precision does not resolve: an SAE stored in half precision",
     )
+
+
+def _better(alternative: Fit, fit: Fit, sae: Sae) -> bool:
+    """Whether an alternative fits by itself, and better than what is given."""
+    low, high = _l0_range(sae)
+    fits = alternative.variance >= LEAST_VARIANCE and low <= alternative.l0 <= high
+    return fits and not alternative.variance <= fit.variance + MARGIN
 
 
 def _at(target: Target, layer: int) -> Target:
