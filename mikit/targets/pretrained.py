@@ -26,6 +26,7 @@ ROOT_VARIABLE = "SAE_ROOT"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 GEMMA = re.compile(r"gemma-\d[\w.-]*")
 """Gemma models may be named without their owner."""
+BLOB = re.compile(r"[0-9a-f]{64}")
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
@@ -46,7 +47,8 @@ class Source:
 
 def is_known(name: str) -> bool:
     """Whether a name may be a model of this module: a folder, a hub id, or a Gemma model's short name."""
-    return bool(HUB_ID.fullmatch(name) or GEMMA.fullmatch(name)) or _is_model(paths.existing(name))
+    given = paths.existing(name)
+    return bool(HUB_ID.fullmatch(name) or GEMMA.fullmatch(name)) or (given is not None and given.is_dir())
 
 
 def _is_model(folder: Path | None) -> bool:
@@ -146,7 +148,7 @@ def load_language_model(name: str, layer: int, options: Options, d_sae: int = 0)
         bos_id=_bos_id(tokenizer, config, source),
         special_ids=special,
         model_id=source.id,
-        model_hash=_weights_hash(source, config),
+        model_hash=_weights_hash(source),
         tokenizer_hash=value_hash(tokenizer.get_vocab()),
     )
 
@@ -228,12 +230,16 @@ def _memory_of(device: torch.device) -> float:
     return psutil.virtual_memory().available
 
 
-def _weights_hash(source: Source, config: Any) -> str:
-    """Of the weight files, or of the hub's commit, which names them."""
-    if source.folder is None:
-        return value_hash([source.id, config._commit_hash])
-    files = sorted(file for pattern in WEIGHTS for file in source.folder.glob(pattern))
-    return value_hash([file_hash(file) for file in files])
+def _weights_hash(source: Source) -> str:
+    """Of the weight files, wherever they lie: the hub's cache names a file by its SHA-256."""
+    from transformers.utils import CONFIG_NAME, cached_file
+
+    folder = source.folder or Path(str(cached_file(source.id, CONFIG_NAME))).parent
+    files = sorted(file for pattern in WEIGHTS for file in folder.glob(pattern))
+    names = [file.resolve().name for file in files]
+    return value_hash(
+        [name[:16] if BLOB.fullmatch(name) else file_hash(file) for name, file in zip(names, files, strict=True)]
+    )
 
 
 def locate_sae(options: Options, layer: int | None, name: str) -> Path:
