@@ -136,12 +136,20 @@ def fetch(name: Annotated[str, Argument(metavar="NAME", help="smollm2-135m, corp
         typer.echo(line)
 
 
-@app.command(epilog="Example: mikit doctor")
-def doctor() -> None:
+@app.command(epilog="Example: mikit doctor --params params/gemma-2-2b.yaml")
+def doctor(
+    params: Annotated[
+        Path | None, Option("--params", metavar="FILE", help="Also load the target of these parameters and check it.")
+    ] = None,
+) -> None:
     """Say what is installed, what is missing, and what to do; exits with 1 if something needed is missing."""
     from mikit.runs.doctor import examine
 
     findings = examine()
+    if params is not None:
+        from mikit.runs.target_check import check_target
+
+        findings += check_target(effective({}, os.environ, params).params)
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         remedy = f"  -> {finding.remedy}" if finding.remedy else ""
