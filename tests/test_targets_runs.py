@@ -15,7 +15,6 @@ from mikit.settings import Params, make_params
 from mikit.targets.options import Options, options_of
 from mikit.targets.preflight import checks, require_fit
 
-
 GEMMA = str(paths.params() / "gemma-2-2b.yaml")
 
 

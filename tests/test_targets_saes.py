@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from tiny_gemma import write_scope
 
+from mikit import paths
 from mikit.errors import BadInput
 from mikit.targets.gemma_scope import find_sae
 from mikit.targets.hook_points import block_of
@@ -351,27 +352,32 @@ GEMMA_2B = {"parameters": 2_614_341_888, "vocab": 256_000, "d_in": 2304}
 GEMMA_9B = {"parameters": 9_241_705_984, "vocab": 256_000, "d_in": 3584}
 
 
-@pytest.mark.parametrize(
-    "model, d_sae, gigabytes, expected",
-    [
-        (GEMMA_2B, 16_384, 8, "bfloat16"),
-        (GEMMA_2B, 16_384, 16, "float32"),
-        (GEMMA_2B, 16_384, 24, "float32"),
-        (GEMMA_2B, 65_536, 8, None),
-        (GEMMA_2B, 65_536, 16, "float32"),
-        (GEMMA_2B, 65_536, 24, "float32"),
-        (GEMMA_9B, 16_384, 8, None),
-        (GEMMA_9B, 16_384, 16, None),
-        (GEMMA_9B, 16_384, 24, "bfloat16"),
-    ],
-)
-def test_precision_follows_from_the_memory_of_a_gpu(model, d_sae, gigabytes, expected):
-    sizes = Sizes(**model, d_sae=d_sae)
-    if expected is None:
-        with pytest.raises(BadInput, match="needs .* GiB and the device has .*: valid: .*sae_width, or device=cpu"):
-            choose_dtype(sizes, gigabytes * GIB, "auto")
-    else:
-        assert choose_dtype(sizes, gigabytes * GIB, "auto") == expected
+GEMMAS = {"gemma-2-2b": GEMMA_2B, "gemma-2-9b": GEMMA_9B}
+WIDTHS = {"16k": 16_384, "65k": 65_536}
+
+
+def documented():
+    """The table of docs/targets.md: model, SAE, GiB in float32 and bfloat16, and what 8, 16 and 24 GB allow."""
+    lines = (paths.PROJECT / "docs" / "targets.md").read_text("utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| gemma-2-")]
+    return [row for row in rows if row[1] in WIDTHS]
+
+
+@pytest.mark.parametrize("row", documented(), ids=lambda row: f"{row[0]} {row[1]}")
+def test_precision_follows_from_the_memory_of_a_gpu_as_the_documents_say(row):
+    model, width, full, half, *allowed = row
+    sizes = Sizes(**GEMMAS[model], d_sae=WIDTHS[width])
+    assert [full, half] == [f"{needed(sizes, dtype) / GIB:.1f} GiB" for dtype in ("float32", "bfloat16")]
+    for gigabytes, expected in zip((8, 16, 24), allowed, strict=True):
+        if expected == "does not fit":
+            with pytest.raises(BadInput, match="needs .* GiB and the device has .*: valid: .*sae_width, or device=cpu"):
+                choose_dtype(sizes, gigabytes * GIB, "auto")
+        else:
+            assert choose_dtype(sizes, gigabytes * GIB, "auto") == expected
+
+
+def test_the_documents_say_it_for_two_models_and_two_widths():
+    assert {(row[0], row[1]) for row in documented()} == {(model, width) for model in GEMMAS for width in WIDTHS}
 
 
 def test_what_is_asked_for_is_taken_or_refused_and_never_changed():
