@@ -170,6 +170,13 @@ def test_the_variable_for_gemma_moves_no_other_model(folder, monkeypatch):
         source_of("gemma-2-2b")
 
 
+def test_the_variable_for_gemma_must_name_a_gemma(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    monkeypatch.setenv("SAE_MODEL_CHECKPOINT_PATH", str(tmp_path))
+    with pytest.raises(BadInput, match="is llama: valid: a Gemma model, or unset"):
+        source_of("gemma-2-2b")
+
+
 def refusal(*args, **options):
     with pytest.raises(BadInput) as caught:
         load_target(*args, Options(**options))

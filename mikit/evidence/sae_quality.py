@@ -67,7 +67,7 @@ def quality_of(target: Target, documents: Iterable[Document], *, length: int = 1
         kept = ordinary_positions(residual, mask)
         x = residual[kept]
         acts = target.sae.encode(x)
-        total += x.sum(0).double().cpu()
+        total += x.sum(0).cpu().double()
         square += float((x**2).sum())
         error += float(((x - target.sae.decode(acts, x)) ** 2).sum())
         active += int((acts > 0).sum())
@@ -104,4 +104,4 @@ def _loss(
 
     predictions = logits(target, ids, mask, None if how == "clean" else edit)[:, :-1]
     losses = torch.nn.functional.cross_entropy(predictions.transpose(1, 2), ids[:, 1:], reduction="none")
-    return (losses * mask[:, 1:]).sum().double().cpu()
+    return (losses * mask[:, 1:]).sum().cpu().double()

@@ -12,7 +12,9 @@ def check_target(params: Params) -> list[Finding]:
     """Load the target and check it: a finding for each check, up to the first that does not hold."""
     try:
         target = load_target(params.model, params.layer, options_of(params))
-        place = f"{target.model_id} on {target.device} in {str(target.model.dtype).removeprefix('torch.')}, {target.sae.id}"
+        place = (
+            f"{target.model_id} on {target.device} in {str(target.model.dtype).removeprefix('torch.')}, {target.sae.id}"
+        )
         found = [Finding("target", "ok", place)]
         for check in checks(target, params.feature):
             remedy = "" if check.holds else f"the usual cause is {check.cause}"

@@ -73,12 +73,19 @@ def source_of(name: str) -> Source:
         root = paths.existing(variable)
         for folder in (root, root / short if root else None):
             if folder is not None and _is_model(folder):
-                return Source(identity, folder.resolve())
+                return Source(identity, _gemma_in(folder))
         raise BadInput(
             f"{CHECKPOINT_VARIABLE}={variable}: neither it nor {short} in it holds a config.json:"
             f" valid: the transformers folder of {identity}, or unset"
         )
     return Source(identity, None)
+
+
+def _gemma_in(folder: Path) -> Path:
+    kind = re.search(r'"model_type":\s*"(\w+)"', (folder / "config.json").read_text("utf-8", errors="replace"))
+    if kind and not kind[1].startswith("gemma"):
+        raise BadInput(f"{CHECKPOINT_VARIABLE}: the model in {folder} is {kind[1]}: valid: a Gemma model, or unset")
+    return folder.resolve()
 
 
 def resolve_device(device: Device) -> torch.device:
