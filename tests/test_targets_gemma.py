@@ -10,11 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mikit
 from mikit.errors import BadInput
 from mikit.evidence.observe import logit_lens
 from mikit.targets import Options, load_target
 from mikit.targets.hooks import batch_of, logits, read_residual
-from mikit.targets.preflight import checks, require_fit
+from mikit.targets.preflight import checks, fit_of, require_fit
 from mikit.targets.sae_files import load_sae
 from mikit.targets.sample import sample_ids
 
@@ -177,14 +178,12 @@ def test_jumprelu_is_what_numpy_makes_of_the_published_formula(weights, root, se
     assert np.allclose(sae.encode(torch.from_numpy(x), columns).numpy(), found[:, columns], rtol=1e-5, atol=1e-4)
 
 
-def test_the_folder_says_which_layer_and_l0_an_sae_has(gemma, root):
+def test_the_folder_says_which_layer_and_l0_an_sae_has(gemma, folder, root):
     sae = gemma.sae
     assert (sae.layer, sae.expected_l0, sae.apply_b_dec_to_input) == (LAYER, 1.0, False)
     assert sae.id == f"layer_{LAYER}/width_16k/average_l0_1"
-    assert (
-        load_target(str(gemma.model.config._name_or_path), None, Options(sae=str(tiny_gemma.scope_folder(root)))).layer
-        == LAYER
-    )
+    place = str(tiny_gemma.scope_folder(root))
+    assert mikit.load_target(str(folder), sae=place, device="cpu").layer == LAYER
 
 
 # --- preflight
@@ -264,6 +263,22 @@ def test_preflight_stops_a_model_with_infinite_activations(gemma, folder):
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight[0, 0] = torch.inf
     assert failure(replace(gemma, model=model))[0] in ("finite", "hook tensor")
+
+
+def test_preflight_stops_a_topk_sae_that_is_read_as_plain_relu(gemma):
+    sae = replace(gemma.sae, architecture="topk", k=1, threshold=torch.zeros_like(gemma.sae.threshold))
+    require_fit(replace(gemma, sae=sae))
+    name, line = failure(replace(gemma, sae=replace(sae, k=None)))
+    assert name == "L0" and "TopK or JumpReLU read as ReLU" in line
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_the_variance_explained_is_a_fraction_whatever_the_norm_of_the_stream(gemma, batch, scale):
+    """A mean squared error would grow with the layer."""
+    sae, x = gemma.sae, read_residual(gemma, *batch)[batch[1]]
+    scaled = replace(sae, **{name: scale * getattr(sae, name) for name in ("b_enc", "b_dec", "threshold")})
+    fit, other = fit_of(sae, x), fit_of(scaled, scale * x)
+    assert other.variance == pytest.approx(fit.variance, abs=1e-3) and other.l0 == pytest.approx(fit.l0, abs=0.02)
 
 
 def test_preflight_stops_padding_that_is_attended_to(gemma, monkeypatch):
