@@ -142,7 +142,7 @@ def _hook(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]
     """What is read at the hook point is the output of the block, as the module and as transformers give it."""
     cause = "a hook point inside the block (MLP, attention, norm) or another layer's"
     ids, mask = batch_of(target, texts[:PADDED])
-    limit = CLOSE[target.model.dtype]
+    limit = CLOSE.get(target.model.dtype, CLOSE[torch.float32])
     try:
         read = read_residual(target, ids, mask)
     except (AttributeError, IndexError) as error:
@@ -189,7 +189,7 @@ def _padding(target: Target, texts: Texts, _feature: int | None) -> Iterator[Che
     cut = [text[: max(2, len(text) - 7 * i)] for i, text in enumerate(texts[:PADDED])]
     alone = [read_residual(target, *batch_of(target, [text]))[0] for text in cut]
     ids, mask = batch_of(target, cut)
-    limit = CLOSE[target.model.dtype]
+    limit = CLOSE.get(target.model.dtype, CLOSE[torch.float32])
     for side, (rows, marks) in {"right": (ids, mask), "left": _moved_left(ids, mask)}.items():
         together = read_residual(target, rows, marks)
         far = max(_difference(together[i][marks[i]], alone[i]) for i in range(len(cut)))
