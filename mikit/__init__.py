@@ -59,8 +59,17 @@ def score_explanation(
     return scored
 
 
-def load_target(name: str, layer: int | None = None) -> "Target":
-    """A language model with an SAE on one of its hook points, by name."""
-    from mikit.targets import load_target
+def load_target(name: str, layer: int | None = None, **options: Any) -> "Target":
+    """A language model with an SAE on one of its hook points.
 
-    return load_target(name, layer)
+    Args:
+        name: a target's name, a transformers folder, or a hub id.
+        layer: the block whose output is the hook point; the target's own, or the SAE's, if not given.
+        **options: as in `mikit.targets.Options`: `sae`, `sae_root`, `sae_width`, `sae_l0`, `device`, `dtype`.
+
+    Raises:
+        mikit.errors.BadInput: one of them is not there, or they do not fit each other.
+    """
+    from mikit.targets import Options, load_target
+
+    return load_target(name, layer, Options(**options))

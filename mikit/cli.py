@@ -52,12 +52,18 @@ def run(
     params: Annotated[
         Path | None, Option("--params", metavar="FILE", help="YAML file, such as params/demo.yaml.")
     ] = None,
-    model: Annotated[str | None, _option("model", "NAME")] = None,
+    model: Annotated[str | None, _option("model", "NAME|ID|PATH")] = None,
     layer: Annotated[str | None, _option("layer", "L")] = None,
     feature: Annotated[str | None, _option("feature", "F")] = None,
     planted_spec: Annotated[str | None, _option("planted_spec", "FILE")] = None,
     planted_seed: Annotated[str | None, _option("planted_seed", "N")] = None,
     run: Annotated[str | None, _option("run", "NAME")] = None,
+    sae: Annotated[str | None, _option("sae", "PATH|RELEASE/ID")] = None,
+    sae_root: Annotated[str | None, _option("sae_root", "PATH")] = None,
+    sae_width: Annotated[str | None, _option("sae_width", "WIDTH")] = None,
+    sae_l0: Annotated[str | None, _option("sae_l0", "N")] = None,
+    device: Annotated[str | None, _option("device", "NAME")] = None,
+    dtype: Annotated[str | None, _option("dtype", "NAME")] = None,
     source: Annotated[str | None, _option("source", "NAME")] = None,
     corpus: Annotated[str | None, _option("corpus", "NAME|PATH")] = None,
     corpus_tokens: Annotated[str | None, _option("corpus_tokens", "N")] = None,
@@ -234,8 +240,12 @@ def fetch(name: Annotated[str, Argument(metavar="NAME", help="smollm2-135m, corp
         typer.echo(line)
 
 
-@app.command(epilog="Example: mikit doctor")
-def doctor() -> None:
+@app.command(epilog="Example: mikit doctor --params params/gemma-2-2b.yaml")
+def doctor(
+    params: Annotated[
+        Path | None, Option("--params", metavar="FILE", help="Also load the target of these parameters and check it.")
+    ] = None,
+) -> None:
     """Say what is installed, what is missing, what runs left unfinished or damaged, and what to do about each.
 
     Exits with 1 if something is missing that runs need.
@@ -244,6 +254,10 @@ def doctor() -> None:
     from mikit.runs.leftovers import examine_outputs
 
     findings = [*examine(), *examine_outputs()]
+    if params is not None:
+        from mikit.runs.target_check import check_target
+
+        findings += check_target(effective({}, os.environ, params).params)
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         remedy = f"  -> {finding.remedy}" if finding.remedy else ""

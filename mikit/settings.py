@@ -48,7 +48,9 @@ class Params(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    model: str = Field("planted", min_length=1, description="target: smollm2-135m or planted")
+    model: str = Field(
+        "planted", min_length=1, description="planted, smollm2-135m, gemma-2-2b, a hub id, or a transformers folder"
+    )
     layer: int = Field(0, ge=0, description="block whose output is the hook point")
     planted_spec: str | None = Field(
         None,
@@ -60,6 +62,22 @@ class Params(BaseModel):
     )
     feature: int = Field(3, ge=0, description="index of the SAE latent")
     run: str = Field("default", description="name of the run's folder")
+    sae: str | None = Field(
+        None,
+        min_length=1,
+        description="SAE: a folder, or sae-lens RELEASE/ID; unset, the target's own or one in sae_root",
+    )
+    sae_root: str | None = Field(
+        None, min_length=1, description="folder with Gemma Scope SAEs by layer, width and L0; unset, SAE_ROOT"
+    )
+    sae_width: str = Field("16k", pattern=r"^\d+[km]$", description="width of the SAE taken from sae_root")
+    sae_l0: int | None = Field(
+        None, ge=1, description="average L0 of the SAE taken from sae_root; unset, the canonical one"
+    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where the model runs")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="precision of the model; auto is float32 where it fits, else bfloat16"
+    )
     source: Literal["corpus"] = Field("corpus", description="where evidence comes from")
     corpus: str | None = Field(
         None, min_length=1, description="embedded, full, or a .txt/.jsonl file or folder; the target's own if unset"

@@ -40,7 +40,7 @@ ONLY = {
     "distributed": "runs/",
     "openai": "llm.py",
     "openenv": "arena/",
-    "sae_lens": "targets/train_sae.py",
+    "sae_lens": "targets/",
 }
 """Packages that one place alone imports."""
 PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from mikit.evidence.corpora import Document
@@ -13,10 +13,8 @@ from mikit.files import atomic_path
 from mikit.progress import track
 from mikit.targets.base import LanguageModel
 from mikit.targets.hooks import batch_of, read_residual
+from mikit.targets.positions import ordinary_positions
 from mikit.targets.sae import Sae
-
-MASSIVE = 10.0
-"""A position is massive when its norm exceeds this many times its text's median (Sun et al. 2024, "Massive activations")."""
 
 
 def chunks(lm: LanguageModel, documents: Iterable[Document], length: int) -> Iterator[list[int]]:
@@ -24,20 +22,6 @@ def chunks(lm: LanguageModel, documents: Iterable[Document], length: int) -> Ite
     for document in documents:
         ids = lm.ids_of(document.text)
         yield from (part for start in range(0, len(ids), length) if len(part := ids[start : start + length]) > 1)
-
-
-def ordinary_positions(
-    residual: Float[Tensor, "batch pos d_model"], mask: Bool[Tensor, "batch pos"]
-) -> Bool[Tensor, "batch pos"]:
-    """Content positions that are not massive: index 0 (BOS) and norms above `MASSIVE` medians are left out.
-
-    The median is that of the text's own content, so a position is judged alike whatever else is in the batch.
-    """
-    norms = residual.norm(dim=-1)
-    content = mask.clone()
-    content[:, 0] = False
-    median = norms.where(content, torch.nan).nanmedian(dim=-1, keepdim=True).values
-    return content & (norms <= MASSIVE * median)
 
 
 def cache_activations(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mikit.evidence.store import EvidenceStore
 from mikit.settings import Protocol
+from mikit.targets.anatomy import through_final_norm
 from mikit.targets.base import Target
 from mikit.trace import SPLITS, FeatureKind, LensToken, Observation, Split, Window
 
@@ -20,6 +21,8 @@ DEAD_TOKENS = 40_000
 SHOWN = {"top": 32, "quantile": 64, "silent_trigger": 48, "silent_random": 48}
 """Windows of each kind at most."""
 LENS_TOKENS = 15
+LENS_ROWS = 1 << 16
+"""Rows of the unembedding in float32 at once: in half precision a copy of all of them may not fit."""
 MORE_NEIGHBOURS = 12
 """Neighbours listed beyond those that specificity needs: some are dropped later, such as controls."""
 
@@ -207,11 +210,12 @@ def _window(target: Target, store: EvidenceStore, kind: Kind, window: int, acts:
 def logit_lens(target: Target, feature: int) -> tuple[list[LensToken], list[LensToken]]:
     """The printable tokens whose logits the decoder direction raises and lowers most: W_U (w * W_dec[f]).
 
-    `w` is the scale of the final norm. A direct reading: blocks between the hook point and the end are left out
+    `w` is the scale of the final norm; logits are not soft-capped, which keeps their order. A direct reading: blocks between the hook point and the end are left out
     (nostalgebraist 2020, "interpreting GPT: the logit lens").
     """
-    direction = target.sae.W_dec[feature].to(target.device) * target.model.model.norm.weight.float()
-    scores = target.model.get_output_embeddings().weight.float() @ direction
+    direction = through_final_norm(target.model, target.sae.W_dec[feature])
+    parts = target.model.get_output_embeddings().weight.split(LENS_ROWS)
+    scores = torch.cat([part.float() @ direction for part in parts])
     return _first_printable(target, scores, scores.argsort(descending=True)), _first_printable(
         target, scores, scores.argsort()
     )

@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mikit.evidence.activations import chunks, ordinary_positions
+from mikit.evidence.activations import chunks
 from mikit.evidence.corpora import Document
 from mikit.progress import track
 from mikit.targets.base import Target
 from mikit.targets.hooks import batch_of, logits, read_residual
+from mikit.targets.positions import ordinary_positions
 
 HELD_OUT_PERCENT = 8
 
@@ -66,9 +67,9 @@ def quality_of(target: Target, documents: Iterable[Document], *, length: int = 1
         kept = ordinary_positions(residual, mask)
         x = residual[kept]
         acts = target.sae.encode(x)
-        total += x.sum(0).double().cpu()
+        total += x.sum(0).cpu().double()
         square += float((x**2).sum())
-        error += float(((x - target.sae.decode(acts)) ** 2).sum())
+        error += float(((x - target.sae.decode(acts, x)) ** 2).sum())
         active += int((acts > 0).sum())
         positions += len(x)
         fired |= (acts > 0).any(0).cpu()
@@ -96,11 +97,11 @@ def _loss(
     def edit(residual: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         x = residual[kept].float()
         edited = residual.clone()
-        edited[kept] = (target.sae.decode(target.sae.encode(x)) if how == "reconstructed" else torch.zeros_like(x)).to(
-            residual.dtype
-        )
+        edited[kept] = (
+            target.sae.decode(target.sae.encode(x), x) if how == "reconstructed" else torch.zeros_like(x)
+        ).to(residual.dtype)
         return edited
 
     predictions = logits(target, ids, mask, None if how == "clean" else edit)[:, :-1]
     losses = torch.nn.functional.cross_entropy(predictions.transpose(1, 2), ids[:, 1:], reduction="none")
-    return (losses * mask[:, 1:]).sum().double().cpu()
+    return (losses * mask[:, 1:]).sum().cpu().double()

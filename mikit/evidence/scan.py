@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Float, Int
 
 from mikit.errors import MikitError
-from mikit.evidence.activations import ordinary_positions
 from mikit.evidence.corpora import Corpus
 from mikit.evidence.postings import POSTING, PostingsWriter
 from mikit.evidence.store import Findings, identity, write
@@ -29,6 +28,7 @@ from mikit.progress import track
 from mikit.settings import Params
 from mikit.targets.base import Target
 from mikit.targets.hooks import batch_of, read_residual
+from mikit.targets.positions import ordinary_positions
 
 log = logging.getLogger(__name__)
 SHARDS, REACHED = "shards", "reached.json"

@@ -141,6 +141,7 @@ def identity(target: Target, corpus: Corpus, params: Params) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "model": target.model_hash,
+        "dtype": str(target.model.dtype).removeprefix("torch."),
         "tokenizer": target.tokenizer_hash,
         "hook_point": target.hook_point,
         "bos_id": target.bos_id,

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from mikit.evidence.activations import ordinary_positions
 from mikit.targets.base import Target
 from mikit.targets.hooks import batch_of, read_residual
+from mikit.targets.positions import ordinary_positions
 
 
 @torch.inference_mode()

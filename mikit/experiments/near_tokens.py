@@ -78,8 +78,8 @@ def by_embedding(lm: LanguageModel, triggers: Sequence[int], others: Int[np.ndar
 
     Source: Mu and Viswanath, All-but-the-top: simple and effective postprocessing for word representations, 2018.
     """
-    weights = lm.model.get_input_embeddings().weight.float()
-    rows, wanted = weights[torch.as_tensor(others)], weights[torch.as_tensor(triggers)]
+    weights = lm.model.get_input_embeddings().weight
+    rows, wanted = weights[torch.as_tensor(others)].float(), weights[torch.as_tensor(triggers)].float()
     centre = rows.mean(0)
     shared = torch.linalg.eigh((rows - centre).T @ (rows - centre)).eigenvectors[:, -math.ceil(rows.shape[1] / 100) :]
 

@@ -102,12 +102,7 @@ def with_random_direction(setting: Setting, feature: int) -> Setting:
     generator = torch.Generator().manual_seed(setting.seed * 1_000_003 + feature)
     direction = torch.randn(sae.d_in, generator=generator)
     direction = direction / direction.norm()
-    W_dec, W_enc = sae.W_dec.clone(), sae.W_enc.clone()
-    W_dec[feature] = direction * sae.W_dec[feature].norm()
-    W_enc[:, feature] = direction
-    b_enc, threshold = sae.b_enc.clone(), sae.threshold.clone()
-    b_enc[feature] = threshold[feature] = 0.0
-    changed = replace(sae, W_dec=W_dec, W_enc=W_enc, b_enc=b_enc, threshold=threshold)
+    changed = sae.reading_along(feature, direction)
     return replace(setting, target=replace(setting.target, sae=changed))
 
 

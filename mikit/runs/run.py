@@ -19,7 +19,9 @@ from mikit.explainers import get_explainer
 from mikit.explainers.base import Explainer
 from mikit.runs.directory import RunDirectory
 from mikit.settings import Params, Protocol, make_params
-from mikit.targets import Target, load_target
+from mikit.targets import Options, Target, load_target
+from mikit.targets.options import options_of
+from mikit.targets.preflight import require_fit
 from mikit.trace import SPLITS, Record, Split, Trace
 
 log = logging.getLogger(__name__)
@@ -27,9 +29,11 @@ R = TypeVar("R", bound=Record)
 
 
 @lru_cache(maxsize=2)
-def _target(name: str, layer: int, planted_spec: str | None, planted_seed: int | None) -> Target:
-    """One process keeps the targets that it loaded last: a warm kernel loads none twice."""
-    return load_target(name, layer, planted_spec, planted_seed)
+def _target(name: str, layer: int, options: Options) -> Target:
+    """One process keeps the targets that it loaded last, checked: a warm kernel loads none twice."""
+    target = load_target(name, layer, options)
+    require_fit(target)
+    return target
 
 
 class Recorded(NamedTuple):
@@ -72,8 +76,7 @@ class Run:
     @cached_property
     def target(self) -> Target:
         """The language model and its SAE."""
-        given = self.params
-        target = _target(given.model, given.layer, given.planted_spec, given.planted_seed)
+        target = _target(self.params.model, self.params.layer, options_of(self.params))
         target.check_feature(self.feature)
         return target
 

@@ -1,39 +1,48 @@
 """What is explained: a language model and an SAE on one of its hook points, by name."""
 
-import importlib
-
 from mikit import paths
 from mikit.errors import BadInput, one_of
 from mikit.targets.base import LanguageModel, Target
+from mikit.targets.options import Options
 
 NAMES = ("planted", "smollm2-135m")
+"""Targets that bring everything they need."""
+OTHERS = ("gemma-2-2b", "a hub id (owner/name)", "a transformers folder")
 
-__all__ = ["NAMES", "LanguageModel", "Target", "load_target"]
+__all__ = ["NAMES", "LanguageModel", "Options", "Target", "load_target"]
 
 
-def load_target(
-    name: str, layer: int | None = None, planted_spec: str | None = None, planted_seed: int | None = None
-) -> Target:
+def load_target(name: str, layer: int | None = None, options: Options | None = None) -> Target:
     """The target of that name, at that layer or at its own.
 
     Args:
-        name: one of `NAMES`.
-        layer: block whose output is the hook point.
-        planted_spec: file that says what is planted, for `planted`.
-        planted_seed: seed of `planted`; the spec's own if None.
+        name: one of `NAMES`, a transformers folder, a hub id, or a Gemma model's short name.
+        layer: the block whose output is the hook point; the target's or the SAE's own if None.
+        options: which SAE, which device, which precision.
 
     Raises:
-        BadInput: unknown name, a layer without an SAE, or weights that are not installed.
+        BadInput: unknown name, a layer without an SAE, weights that are not installed, or an SAE that does not fit.
     """
+    options = options or Options()
     if name not in NAMES:
-        raise one_of("model", name, list(NAMES))
-    module = importlib.import_module(f"mikit.targets.{name.split('-')[0]}")
-    if layer is not None and layer != module.LAYER:
-        raise BadInput(f"{name} has no SAE at layer {layer!r}: valid: {module.LAYER}")
-    if name == "planted":
-        return _planted(planted_spec, planted_seed)
-    target: Target = module.load()
-    return target
+        from mikit.targets import pretrained
+
+        if not pretrained.is_known(name):
+            raise one_of("model", name, [*NAMES, *OTHERS])
+        return pretrained.load(name, layer, options)
+    if name == "smollm2-135m":
+        from mikit.targets import smollm2
+
+        return smollm2.load(layer, options)
+    if options.sae or options.device not in ("auto", "cpu") or options.dtype not in ("auto", "float32"):
+        raise BadInput(
+            "planted brings its SAE and runs on the CPU in float32: valid: sae unset, device cpu, dtype float32"
+        )
+    from mikit.targets.planted import LAYER
+
+    if layer is not None and layer != LAYER:
+        raise BadInput(f"{name} has no SAE at layer {layer!r}: valid: {LAYER}")
+    return _planted(options.planted_spec, options.planted_seed)
 
 
 def _planted(spec: str | None, seed: int | None) -> Target:

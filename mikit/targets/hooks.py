@@ -61,7 +61,7 @@ def read_residual(
         raise _HookReached
 
     with _hook(lm, read), contextlib.suppress(_HookReached):
-        lm.model(input_ids=ids, attention_mask=_attention(mask), use_cache=False)
+        lm.model(input_ids=ids, **_attention(mask), use_cache=False)
     return seen[0].float()
 
 
@@ -93,8 +93,14 @@ def logits(
 
     before = {"cache": cache, "use_cache": True} if cache is not None else {"use_cache": False}
     with _hook(lm, write) if edit else contextlib.nullcontext():
-        return lm.model(input_ids=ids, attention_mask=_attention(mask), logits_to_keep=keep, **before).logits.float()
+        return lm.model(input_ids=ids, **_attention(mask), logits_to_keep=keep, **before).logits.float()
 
 
-def _attention(mask: Bool[Tensor, "batch pos"] | None) -> Int[Tensor, "batch pos"] | None:
-    return None if mask is None or bool(mask.all()) else mask.long()
+def _attention(mask: Bool[Tensor, "batch pos"] | None) -> dict[str, Int[Tensor, "batch pos"]]:
+    """What a padded batch needs: the mask, and positions that count from each text's own BOS if it is padded in front."""
+    if mask is None or bool(mask.all()):
+        return {}
+    attention = {"attention_mask": mask.long()}
+    if not bool(mask[:, 0].all()):
+        attention["position_ids"] = (mask.long().cumsum(1) - 1).clamp(min=0)
+    return attention

@@ -17,8 +17,11 @@ from safetensors import SafetensorError
 from mikit import paths
 from mikit.errors import BadInput, MikitError
 from mikit.files import file_hash, value_hash, write_json
+from mikit.targets.anatomy import hook_path
 from mikit.targets.base import LanguageModel, Target
-from mikit.targets.sae import load_sae
+from mikit.targets.options import Device, Dtype, Options
+from mikit.targets.pretrained import chosen_layer, locate_sae, resolve_device, with_sae
+from mikit.targets.sae_files import load_sae
 
 NAME = "smollm2-135m"
 MODEL_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -70,25 +73,24 @@ def _convert(source: Path, folder: Path) -> None:
         temporary.rename(folder)
 
 
-def load_language_model(layer: int = LAYER) -> LanguageModel:
-    """The model (float32, eval, no gradients) with the output of a block as its hook point."""
+def load_language_model(layer: int = LAYER, device: Device = "cpu", dtype: Dtype = "float32") -> LanguageModel:
+    """The model (eval, no gradients) with the output of a block as its hook point; by default on the CPU in float32."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = weights_folder()
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise MikitError(
             f"weights in {folder} can't be read ({reason}): delete the folder, and it is made again"
         ) from None
-    model.eval().requires_grad_(False)
     return LanguageModel(
-        model=model,
+        model=model.to(resolve_device(device)).eval().requires_grad_(False),
         tokenizer=tokenizer,
         layer=layer,
-        hook_point=f"model.layers.{layer}",
+        hook_point=hook_path(model, layer),
         bos_id=BOS_ID,
         special_ids=frozenset(tokenizer.added_tokens_decoder),
         model_id=MODEL_ID,
@@ -97,11 +99,20 @@ def load_language_model(layer: int = LAYER) -> LanguageModel:
     )
 
 
-def load() -> Target:
-    """The target `smollm2-135m` under the SAE that ships with this package.
+def load(layer: int | None = None, options: Options | None = None) -> Target:
+    """The target `smollm2-135m` under the SAE that ships with this package, or under one that the options name.
 
     Raises:
-        BadInput: the weights are not installed.
+        BadInput: the weights are not installed, or the SAE is not for this model and layer.
     """
-    lm = load_language_model()
-    return Target(**vars(lm), name=NAME, sae=load_sae(DEMO_SAE), default_corpus="embedded")
+    options = options or Options()
+    dtype: Dtype = "float32" if options.dtype == "auto" else options.dtype
+    if options.sae is None:
+        if layer not in (None, LAYER):
+            raise BadInput(f"{NAME} has no SAE at layer {layer!r}: valid: {LAYER}, or another sae")
+        sae, layer = load_sae(DEMO_SAE), LAYER
+    else:
+        where = locate_sae(options, layer, NAME)
+        sae = load_sae(where)
+        layer = chosen_layer(sae, layer, where)
+    return with_sae(load_language_model(layer, options.device, dtype), NAME, sae)
