@@ -146,7 +146,9 @@ def _plain_weights(waves: list[_Wave], draws: Draws) -> dict[str, Int[np.ndarray
         weights["positions.weight"][position, marks + 1 + position] = ONE
         weights["attention.query.weight"][head * D_HEAD, marks] = FOCUS * ONE
         weights["attention.key.weight"][head * D_HEAD, marks + 1 + position] = FOCUS * ONE
-        weights["attention.output.weight"][heads + head * D_HEAD + np.arange(D_HEAD), head * D_HEAD + np.arange(D_HEAD)] = ONE
+        weights["attention.output.weight"][
+            heads + head * D_HEAD + np.arange(D_HEAD), head * D_HEAD + np.arange(D_HEAD)
+        ] = ONE
     for wave in waves:
         place = embedded + 2 * wave.slot
         weights["embed.weight"][:P, place] = wave.loudness * COSINES[_angles(wave, 1)] // 16

@@ -1,10 +1,11 @@
 """Networks of one hidden layer that compute x1·x2 + x3 on -1 <= x <= 1, from units whose roles are known.
 
 No unit multiplies. Squares carry the product as sums of (a·x1 + b·x2)^2 whose x1^2 and x2^2 cancel elsewhere; ReLUs carry it
-as a broken line through u^2 for u = x1 + x2, less one for u = x1 - x2. All arithmetic here is Python's own on single numbers,
-which is the same on every machine.
+as a broken line through u^2 for u = x1 + x2, less one for u = x1 - x2. All arithmetic here is Python's own on single numbers, with square
+roots at most, which is the same on every machine.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -46,7 +47,7 @@ class Plan:
 
 
 PLANS = {
-    "classic": Plan(8, "square", product=(2, 2), bypass=(2, 2)),
+    "classic": Plan(10, "square", product=(2, 2), bypass=(2, 2)),
     "easy": Plan(18, "square", product=(2, 4), bypass=(2, 3)),
     "medium": Plan(48, "relu", product=(3, 4), bypass=(2, 4), crossed=True),
     "hard": Plan(40, "square", product=(3, 6), bypass=(2, 4), crossed=True, mix=True, noise=2**-11),
@@ -118,7 +119,7 @@ def _noisy(unit: Unit, noise: float, draws: Draws) -> Unit:
 
 def _rescaled(unit: Unit, activation: str, draws: Draws) -> Unit:
     """The same function with another split between what goes in and what comes out: norms alone say nothing."""
-    scale = draws.real(1.0, 2.0) * draws.sample((0.5, 1.0, 2.0), 1)[0]
+    scale = draws.real(1.0, 2.0) * draws.sample((0.5, 1.0), 1)[0] / math.sqrt(sum(w * w for w in unit.weights))
     if activation == "square":
         scale, gain = scale * draws.sign(), scale * scale
     else:

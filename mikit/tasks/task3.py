@@ -21,7 +21,7 @@ def _describe(config: Mapping[str, Any]) -> str:
     return (
         f"one block, {config['heads']} attention heads of width {config['d_head']}, a stream of width {config['d_model']}, "
         f"an MLP of {config['d_mlp']} units whose activation squares, no layer norm; `model.embed.weight` has a row for "
-        "each of the numbers 0 to 96, and row 97 for \"=\"; `model(tokens)` takes rows `[a, b, 97]` and gives the logits of "
+        'each of the numbers 0 to 96, and row 97 for "="; `model(tokens)` takes rows `[a, b, 97]` and gives the logits of '
         "the answer"
     )
 
