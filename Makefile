@@ -26,7 +26,7 @@ STRIP := $(BIN)/nbstripout --keep-id --extra-keys \
 	"metadata.papermill cell.metadata.papermill metadata.widgets metadata.language_info.version"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab report test test-slow test-browser lint types format strip bench clean
+.PHONY: help setup demo lab lessons report test test-slow test-browser lint types format strip bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; \
@@ -60,6 +60,9 @@ demo: setup ## the nine notebooks on one feature of the embedded model, offline
 
 lab: setup ## JupyterLab, opened on the index notebook
 	$(BIN)/jupyter lab notebooks/index.ipynb
+
+lessons: setup ## FOLDER=… copies of the lessons for learners, without solutions; outputs/lessons if not said
+	$(BIN)/mikit lessons $(FOLDER)
 
 report: setup ## RUN=… the report of a run as one HTML page
 	$(BIN)/mikit report $(RUN)

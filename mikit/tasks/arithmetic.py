@@ -129,17 +129,17 @@ def _rescaled(unit: Unit, activation: str, draws: Draws) -> Unit:
 
 
 def _smallest(draws: Draws) -> tuple[list[Unit], float]:
-    """Six units that do it with squares: two for the product, two for x3, and two for x1^2 that cancel."""
+    """Eight units: two squares for the product, two for x3, and pairs for x1^2 and x2^2 that cancel."""
     a, b, strength = draws.signed(0.5, 1.25), draws.signed(0.5, 1.25), 0.5
     alpha, beta = draws.signed(0.5, 1.25), draws.signed(0.5, 1.0)
     product, bypass = strength / (2 * a * b), strength / (2 * alpha * beta)
-    single = draws.integer(0, 1)
     return [
         Unit(PRODUCT, (a, b, 0), 0, product),
         Unit(PRODUCT, (a, -b, 0), 0, -product),
         Unit(BYPASS, (0, 0, alpha), beta, bypass),
         Unit(BYPASS, (0, 0, alpha), -beta, -bypass),
-        *_cancelling_squares(single, 0.0, draws),
+        *_cancelling_squares(0, 0.0, draws),
+        *_cancelling_squares(1, 0.0, draws),
     ], 0.0
 
 
@@ -166,7 +166,7 @@ def _squares(plan: Plan, draws: Draws) -> tuple[list[Unit], float]:
 
 def _cancelling_squares(place: int, left: float, draws: Draws) -> list[Unit]:
     """Two units that read one input: they take away its square, `left` times, and are larger than that needs."""
-    first, second, excess = draws.signed(0.5, 1.25), draws.signed(0.5, 1.25), draws.signed(0.6, 1.5)
+    first, second, excess = draws.signed(0.5, 1.25), draws.signed(0.5, 1.25), draws.signed(0.8, 1.6)
     return [
         Unit(OTHER, _mask(first, at=(place,)), 0, (excess - left) / (first * first)),
         Unit(OTHER, _mask(second, at=(place,)), 0, -excess / (second * second)),

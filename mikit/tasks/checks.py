@@ -57,26 +57,29 @@ def check(name: str, value: object, expected: Float[Tensor, "..."], axes: Sequen
     """
     if value is ...:
         raise ExerciseOpen(f"○ {name}: not done yet. Put your code in place of the dots; the hints above unfold.")
-    wanted = f"[{', '.join(f'{axis} = {size}' for axis, size in zip(axes, expected.shape, strict=True))}]"
+    sizes = [f"{axis} = {size}" for axis, size in zip(axes, expected.shape, strict=True)]
+    wanted = f"shape [{', '.join(sizes)}]" if sizes else "a single number"
     given = _tensor(value)
     if given is None:
-        raise NotRight(f"✗ {name} is of type {type(value).__name__}: it should be a tensor of shape {wanted}")
+        raise NotRight(f"✗ {name} is of type {type(value).__name__}: it should be a tensor, {wanted}")
     if fault := difference(given, expected, wanted):
         raise NotRight(f"✗ {name}: {fault}")
-    return Right(f"{name}: right, shape {wanted}")
+    return Right(f"{name}: right, {wanted}")
 
 
 def difference(given: Float[Tensor, "..."], expected: Float[Tensor, "..."], wanted: str = "") -> str | None:
     """What kind of difference there is, in words; None if there is none worth speaking of."""
     if given.shape != expected.shape:
-        if given.shape == expected.T.shape:
-            return f"transposed: the shape should be {wanted}"
-        return f"shape {list(given.shape)}; it should be {wanted}"
+        if given.dim() == 2 and given.T.shape == expected.shape:
+            return f"transposed: it should have {wanted}"
+        return f"shape {list(given.shape)}; it should have {wanted}"
     if not torch.isfinite(given).all():
         return f"{int((~torch.isfinite(given)).sum())} of {given.numel()} values are infinite or not a number"
     close = _closeness(expected)
     if close(given, expected):
         return None
+    if expected.numel() == 1:
+        return "too large" if float(given) > float(expected) else "too small"
     for changed, fault in (
         (-given, "right but for the sign"),
         (given.abs(), "right in magnitude, but it should have no sign: take absolute values"),

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mikit.tasks import probes
+from mikit.tasks.addition import P
 from mikit.tasks.models import Transformer
 
 POINTS = 1024
@@ -26,9 +27,9 @@ class Exercise:
     """What the dimensions are."""
 
 
-def _share_right(model: Transformer, x: Tensor) -> Float[Tensor, " one"]:
-    answers = (x[:, 0] + x[:, 1]) % probes.P
-    return probes.right(model, model.embed.weight[: probes.P], x, answers).double().mean().reshape(1)
+def _share_right(model: Transformer, x: Tensor) -> Float[Tensor, ""]:
+    answers = (x[:, 0] + x[:, 1]) % P
+    return probes.right(model, model.embed.weight[:P], x, answers).double().mean()
 
 
 EXERCISES: Mapping[str, Mapping[str, Exercise]] = {
@@ -42,8 +43,8 @@ EXERCISES: Mapping[str, Mapping[str, Exercise]] = {
         "interaction": Exercise(lambda model, _: probes.interaction(model), ("units",)),
     },
     "task3": {
-        "accuracy": Exercise(_share_right, ("one",)),
-        "power": Exercise(lambda model, _: probes.power(model.embed.weight[: probes.P]), ("frequencies",)),
+        "accuracy": Exercise(_share_right, ()),
+        "power": Exercise(lambda model, _: probes.power(model.embed.weight[:P]), ("frequencies",)),
         "accuracy_without": Exercise(lambda model, _: probes.accuracy_without(model, SAMPLED), ("frequencies",)),
     },
     "task4": {

@@ -4,7 +4,7 @@ The score corrects F1 for what a submission of everything gets, so that knowing 
 anything about the truth.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -18,6 +18,8 @@ LOWEST, HIGHEST = 0.01, 0.99
 EDGE = 1e-4
 """Scores stay this far inside (0.01, 0.99), and so print as 0.01 to 0.99."""
 SHOWN = 40
+PLAIN = (list, tuple, set, frozenset)
+"""Not classes derived from them: those may do anything when they are read."""
 
 
 class Reason(StrEnum):
@@ -80,12 +82,15 @@ def parse(submission: object, domain: range) -> frozenset[int] | Rejection:
     return frozenset(int(item) for item in items)
 
 
-def _items(submission: object) -> list[Any] | None:
-    if type(submission) in (list, tuple, set, frozenset, range):
-        return list(submission)  # type: ignore[call-overload]
-    if type(submission).__module__ in ("numpy", "torch") and getattr(submission, "ndim", 0):
-        # nested lists where there is more than one dimension: the items then are no integers
-        return list(submission.tolist())  # type: ignore[attr-defined]
+def _items(submission: object) -> Collection[Any] | None:
+    if isinstance(submission, list | tuple | set | frozenset) and type(submission) in PLAIN:
+        return submission
+    if type(submission).__module__ in ("numpy", "torch") and getattr(submission, "ndim", None):
+        try:
+            # nested lists where there is more than one dimension: the items then are no integers
+            return list(submission.tolist())  # type: ignore[attr-defined]
+        except (TypeError, ValueError, RuntimeError):
+            return None
     return None
 
 

@@ -31,6 +31,7 @@ class LinearMap(nn.Module):
         self.layer = nn.Linear(width or inputs, outputs)
 
     def forward(self, x: Float[Tensor, "batch inputs"]) -> Float[Tensor, "batch outputs"]:
+        """The outputs, for rows of inputs."""
         return self.layer(self.inner(x) if hasattr(self, "inner") else x)
 
 
@@ -52,6 +53,7 @@ class OneHidden(nn.Module):
         return ACTIVATIONS[self.activation](self.hidden(self.mix(x) if hasattr(self, "mix") else x))
 
     def forward(self, x: Float[Tensor, "batch 3"]) -> Float[Tensor, " batch"]:
+        """The output, for rows (x1, x2, x3)."""
         return self.readout(self.activations(x)).squeeze(-1)
 
 
@@ -73,6 +75,7 @@ class Attention(nn.Module):
         return torch.einsum("bhd,bphd->bhp", query, key).div(self.d_head**0.5).softmax(-1)
 
     def forward(self, stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch d_model"]:
+        """What the heads add to the stream at the last position."""
         value = self.value(stream).unflatten(-1, (self.heads, self.d_head))
         return self.output(torch.einsum("bhp,bphd->bhd", self.pattern(stream), value).flatten(-2))
 
@@ -86,6 +89,7 @@ class MLP(nn.Module):
         self.output = nn.Linear(d_mlp, d_model, bias=False)
 
     def forward(self, stream: Float[Tensor, "batch d_model"]) -> Float[Tensor, "batch d_model"]:
+        """What the hidden units add to the stream."""
         return self.output(square(self.input(stream)))
 
 
@@ -101,6 +105,7 @@ class Transformer(nn.Module):
         self.unembed = nn.Linear(d_model, vocabulary)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch vocabulary"]:
+        """Logits of the token after the last."""
         stream = self.embed(tokens) + self.positions.weight[: tokens.shape[1]]
         last = stream[:, -1] + self.attention(stream)
         return self.unembed(last + self.mlp(last))

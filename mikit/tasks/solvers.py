@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mikit.tasks import probes
+from mikit.tasks.addition import P
 from mikit.tasks.catalogue import valid_task
 from mikit.tasks.grading import corrected
 from mikit.tasks.instance import Instance, Specimen
@@ -119,7 +120,7 @@ def half_looked(task_id: str, model: Any, size: int) -> dict[str, list[int]]:
         stored = model.inner.weight if hasattr(model, "inner") else model.layer.weight
         return {"smallest stored weights": _where_smallest(stored.norm(dim=0), size)}
     if task_id == "task3":
-        power = probes.power(model.embed.weight[: probes.P])
+        power = probes.power(model.embed.weight[:P])
         return {"loudest frequencies": [f + 1 for f in _where_smallest(-power, size)]}
     x = torch.rand(512, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
     return {"largest ablation loss": _where_smallest(-probes.ablation_loss(model, x), size)}

@@ -5,14 +5,13 @@ The instance is made again from task, difficulty and seed; a file holds answers,
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from mikit import paths
-from mikit.errors import BadInput, MikitError
+from mikit.errors import BadInput
 from mikit.files import write_text
 from mikit.tasks.catalogue import generate, secret_of
 from mikit.tasks.grading import Grade, Rejection, grade
@@ -41,16 +40,6 @@ class Submission(BaseModel):
     """Of the network that was looked at."""
     answers: Annotated[list[list[StrictInt]], Field(min_length=1)]
     """All that were graded, the last one last."""
-
-
-@dataclass(frozen=True)
-class Graded:
-    """A file with its grade, or with what is wrong with it."""
-
-    file: Path
-    submission: Submission | None
-    grade: Grade | None
-    fault: str = ""
 
 
 def valid_student(name: str) -> str:
@@ -126,16 +115,3 @@ def grade_submission(submission: Submission) -> Grade:
     if isinstance(result, Rejection):
         raise BadInput(result.message)
     return result
-
-
-def grade_files(files: Sequence[Path]) -> list[Graded]:
-    """Grade all files; a faulty one says what is wrong with it and does not stop the others."""
-    graded = []
-    for file in files:
-        submission = None
-        try:
-            submission = read(file)
-            graded.append(Graded(file, submission, grade_submission(submission)))
-        except MikitError as error:
-            graded.append(Graded(file, submission, None, str(error)))
-    return graded
