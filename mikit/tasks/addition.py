@@ -202,15 +202,19 @@ class _Units:
             weights["mlp.output.weight"][target, place] = sign * 16 * ONE // (scale * scale)
 
 
-def _rotation(size: int, draws: Draws, reflections: int = 4) -> Int[np.ndarray, "size size"]:
-    """An orthogonal matrix in units of 2^-20, to within a few units: reflections of a permutation, in whole numbers."""
+def _rotation(size: int, draws: Draws) -> Int[np.ndarray, "size size"]:
+    """An orthogonal matrix in units of 2^-20, exactly, with all entries of about the same magnitude.
+
+    For H of Hadamard and Walsh and D of random signs, H·D·H/size is orthogonal, and all its entries are whole
+    numbers divided by `size`, a power of two.
+    """
+    places = np.arange(size)
+    walsh = 1 - 2 * (np.bitwise_count(places[:, None] & places) % 2).astype(np.int64)
     matrix = np.zeros((size, size), dtype=np.int64)
-    matrix[np.arange(size), draws.shuffled(range(size))] = ONE
-    for _ in range(reflections):
-        normal = draws.integers(-15, 15, (size,))
-        normal[0] += 1 - normal[0] % 2  # odd, so never the zero vector
-        # rows: m - 2 (m·v) v / (v·v)
-        matrix = matrix - 2 * np.outer(matrix @ normal, normal) // int(normal @ normal)
+    matrix[places, draws.shuffled(range(size))] = ONE
+    for _ in range(2):
+        signs = 2 * draws.integers(0, 1, (size,)) - 1
+        matrix = (matrix @ walsh * signs) @ walsh // size
     return matrix
 
 
