@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mikit.tasks.catalogue import SPLITS, TASKS, generate, instance, valid_task
+    from mikit.tasks.catalogue import SPLITS, TASKS, generate, make, valid_task
     from mikit.tasks.grading import Grade, Reason, Rejection, parse
     from mikit.tasks.grading import grade as grade_task
     from mikit.tasks.instance import DIFFICULTIES, Instance, Specimen, Task
@@ -31,7 +31,7 @@ _HOMES = {
     "Task": "instance",
     "generate": "catalogue",
     "grade_task": "grading",
-    "instance": "catalogue",
+    "make": "catalogue",
     "parse": "grading",
     "valid_task": "catalogue",
 }
@@ -48,7 +48,7 @@ __all__ = [
     "Task",
     "generate",
     "grade_task",
-    "instance",
+    "make",
     "parse",
     "valid_task",
 ]

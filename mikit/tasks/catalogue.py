@@ -66,7 +66,7 @@ def generate(task_id: str, difficulty: str, seed: int, secret: bytes, split: str
     return Instance(task, difficulty, seed, split, specimen, truth)
 
 
-def instance(task_id: str, seed: int | None = None, difficulty: str = "classic", split: str = "train") -> Instance:
+def make(task_id: str, seed: int | None = None, difficulty: str = "classic", split: str = "train") -> Instance:
     """An instance of a task.
 
     Args:

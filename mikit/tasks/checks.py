@@ -83,13 +83,15 @@ def difference(given: Float[Tensor, "..."], expected: Float[Tensor, "..."], want
     for changed, fault in (
         (-given, "right but for the sign"),
         (given.abs(), "right in magnitude, but it should have no sign: take absolute values"),
-        (given.roll(1), "shifted: every value stands one place too early"),
-        (given.roll(-1), "shifted: every value stands one place too late"),
         (given.square(), "what is asked for are the squares of this"),
         (given.clamp(min=0).sqrt(), "what is asked for are the square roots of this"),
     ):
         if close(changed, expected):
             return fault
+    if given.dim() == 1 and close(given[:-1], expected[1:]):
+        return "shifted: every value stands one place too early"
+    if given.dim() == 1 and close(given[1:], expected[:-1]):
+        return "shifted: every value stands one place too late"
     if close(given, expected.abs()):
         return "right in magnitude, but the signs are lost: leave out the absolute value"
     factor = float((given * expected).sum() / expected.square().sum())

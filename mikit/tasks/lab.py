@@ -55,13 +55,18 @@ class Lab:
         Raises:
             BadInput: a name that there is none of, no valid seed, or no secret.
         """
-        self._instance = catalogue.instance(task, seed, difficulty, split)
+        self._instance = catalogue.make(task, seed, difficulty, split)
         self.student = submissions.valid_student(student)
         self.seed, self.difficulty = self._instance.seed, self._instance.difficulty
         self.digest = self._instance.specimen.digest()
         self.model: Any = self._instance.specimen.model()
-        self.x = exercises.inputs(self._instance.task.id, self._instance.specimen.config)
+        self._x = exercises.inputs(self._instance.task.id, self._instance.specimen.config)
         self._answers: list[list[int]] = []
+
+    @property
+    def x(self) -> Any:
+        """The inputs that the lesson works with, as a copy: what you change in one is not changed in the next."""
+        return self._x.clone()
 
     @property
     def text(self) -> str:
@@ -84,9 +89,9 @@ class Lab:
         if name not in known:
             raise checks.unknown(name, list(known))
         if value is ...:
-            return checks.check(name, value, self.x, ())
+            return checks.check(name, value, self._x, ())
         exercise = known[name]
-        return checks.check(name, value, exercise.expected(self.fresh(), self.x).double(), exercise.axes)
+        return checks.check(name, value, exercise.expected(self.fresh(), self._x).double(), exercise.axes)
 
     def submit(self, answer: object) -> Result:
         """Grade an answer, and write it with those before it to the submission file.
