@@ -202,45 +202,61 @@ class _Units:
             weights["mlp.output.weight"][target, place] = sign * 16 * ONE // (scale * scale)
 
 
-def _rotation(size: int, draws: Draws) -> Int[np.ndarray, "size size"]:
-    """An orthogonal matrix in units of 2^-20, exactly, with all entries of about the same magnitude.
+@dataclass(frozen=True)
+class Basis:
+    """An orthogonal matrix P·H·D1·H·H·D2·H / size^2: a permutation P, Walsh's matrix H, and diagonals D of signs.
 
-    For H of Hadamard and Walsh and D of random signs, H·D·H/size is orthogonal, and all its entries are whole
-    numbers divided by `size`, a power of two.
+    H·H is size times the identity, so each H·D·H / size is orthogonal. All entries of the product are of about the same
+    magnitude, and whole numbers divided by a power of two.
     """
-    places = np.arange(size)
-    walsh = 1 - 2 * (np.bitwise_count(places[:, None] & places) % 2).astype(np.int64)
-    matrix = np.zeros((size, size), dtype=np.int64)
-    matrix[places, draws.shuffled(range(size))] = ONE
-    for _ in range(2):
-        signs = 2 * draws.integers(0, 1, (size,)) - 1
-        matrix = (matrix @ walsh * signs) @ walsh // size
-    return matrix
+
+    order: list[int]
+    signs: Int[np.ndarray, "two size"]
+
+    @classmethod
+    def of(cls, size: int, draws: Draws) -> "Basis":
+        """A random one; the size is a power of two."""
+        return cls(draws.shuffled(range(size)), 2 * draws.integers(0, 1, (2, size)) - 1)
+
+    def turn(self, rows: Int[np.ndarray, "rows size"]) -> Int[np.ndarray, "rows size"]:
+        """The rows times the matrix, rounded down to whole numbers."""
+        turned = rows[:, self.order]
+        for signs in self.signs:
+            turned = _walsh(_walsh(turned) * signs)
+        return turned // len(self.order) ** 2
 
 
-def _times(left: Int[np.ndarray, "a b"], right: Int[np.ndarray, "b c"]) -> Int[np.ndarray, "a c"]:
-    """The product of two matrices in units of 2^-20, in the same units."""
-    return (left @ right) >> BITS
+def _walsh(rows: Int[np.ndarray, "rows size"]) -> Int[np.ndarray, "rows size"]:
+    """The rows times Walsh's matrix, by sums and differences of halves."""
+    count, size = rows.shape
+    half = 1
+    while half < size:
+        pairs = rows.reshape(count, size // (2 * half), 2, half)
+        left, right = pairs[:, :, 0], pairs[:, :, 1]
+        rows = np.stack([left + right, left - right], axis=2).reshape(count, size)
+        half *= 2
+    return rows
 
 
 def _rotated(
     plain: dict[str, Int[np.ndarray, "rows columns"]], plan: Plan, draws: Draws
 ) -> dict[str, Float[np.ndarray, "..."]]:
     """The same function with the stream, and the inside of each head, in another basis; then float32."""
-    stream = _rotation(D_MODEL, draws.stream("stream"))
+    stream = Basis.of(D_MODEL, draws.stream("stream"))
     weights = {}
     for name, matrix in plain.items():
         if name.endswith("output.weight"):
-            weights[name] = _times(stream.T, matrix)
+            weights[name] = stream.turn(matrix.T).T
         else:
-            weights[name] = matrix if name == "unembed.bias" else _times(matrix, stream)
+            weights[name] = matrix if name == "unembed.bias" else stream.turn(matrix)
     for head in range(HEADS):
         rows = slice(head * D_HEAD, (head + 1) * D_HEAD)
-        inside = _rotation(D_HEAD, draws.stream(f"head {head}"))
-        scores = _rotation(D_HEAD, draws.stream(f"scores {head}"))
+        inside = Basis.of(D_HEAD, draws.stream(f"head {head}"))
+        scores = Basis.of(D_HEAD, draws.stream(f"scores {head}"))
         for name, basis in (("value", inside), ("query", scores), ("key", scores)):
-            weights[f"attention.{name}.weight"][rows] = _times(basis.T, weights[f"attention.{name}.weight"][rows])
-        weights["attention.output.weight"][:, rows] = _times(weights["attention.output.weight"][:, rows], inside)
+            matrix = weights[f"attention.{name}.weight"]
+            matrix[rows] = basis.turn(matrix[rows].T).T
+        weights["attention.output.weight"][:, rows] = inside.turn(weights["attention.output.weight"][:, rows])
     noise = draws.stream("noise").integers(-plan.noise, plan.noise, (P, D_MODEL))
     weights["embed.weight"][:P] += noise
     weights["unembed.bias"] = weights["unembed.bias"][0]
