@@ -6,6 +6,7 @@ differ between processors. What is drawn here is whole numbers, or whole numbers
 
 import hashlib
 import hmac
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -29,17 +30,19 @@ class Draws:
         """A stream of its own for one purpose: draws added elsewhere don't move it."""
         return Draws(hmac.digest(self._key, label.encode(), "sha256"))
 
+    def _block(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        self._drawn += 1
+        return hashlib.shake_256(self._key + self._drawn.to_bytes(8, "little")).digest(size)
+
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> Int[np.ndarray, "..."]:
         """Whole numbers from `low` to `high`, both possible, as int64; 64 bits each, so that the bias is below 2^-40."""
-        count = int(np.prod(shape, dtype=np.int64))
-        self._drawn += 1
-        block = hashlib.shake_256(self._key + self._drawn.to_bytes(8, "little")).digest(8 * count)
-        values = np.frombuffer(block, dtype="<u8") % np.uint64(high - low + 1)
+        values = np.frombuffer(self._block(8 * math.prod(shape)), dtype="<u8") % np.uint64(high - low + 1)
         return values.astype(np.int64).reshape(shape) + low
 
     def integer(self, low: int, high: int) -> int:
         """One whole number from `low` to `high`, both possible."""
-        return int(self.integers(low, high, (1,))[0])
+        return int.from_bytes(self._block(8), "little") % (high - low + 1) + low
 
     def real(self, low: float, high: float) -> float:
         """A number from `low` to `high`."""
