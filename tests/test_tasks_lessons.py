@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import subprocess
 import sys
 
@@ -233,6 +234,15 @@ def test_a_lab_writes_every_graded_answer_and_no_rejected_one():
     written = json.loads(result.file.read_text())
     assert (written["student"], written["answers"][0], len(written["answers"])) == ("Ada Lovelace", [0, 1], 2)
     assert "score" not in json.dumps(written)
+
+
+def test_a_lab_writes_as_windows_wants_it(monkeypatch):
+    """There, only what is open for writing can be synced to disk."""
+    fcntl = pytest.importorskip("fcntl")
+    modes = []
+    monkeypatch.setattr(os, "fsync", lambda handle: modes.append(fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE))
+    Lab("task1", seed=0).submit([0])
+    assert modes == [os.O_RDWR]
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "a\nb", "x" * 61, "=1"])
