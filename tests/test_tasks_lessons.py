@@ -370,7 +370,7 @@ def test_learners_copies_stop_in_a_kernel_where_the_first_exercise_is(tmp_path):
     from nbclient.exceptions import CellExecutionError
 
     for path in LESSONS:
-        copy = nbformat.from_dict(learners_copy(notebook(path)))
+        copy = nbformat.reads(json.dumps(learners_copy(notebook(path))), as_version=4)
         with pytest.raises(CellExecutionError, match="not done yet"):
             NotebookClient(copy, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
         first = next(i for i, cell in enumerate(copy.cells) if "exercise" in cell.metadata.get("tags", []))
