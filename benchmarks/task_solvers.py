@@ -36,7 +36,7 @@ class Measured:
     """Scores of the reference solver, by seed."""
     cheap: dict[str, float]
     """Mean scores of answers that must fail, by name."""
-    half: dict[str, float]
+    first_look: dict[str, float]
     """Mean scores of the usual first look, by name: they may do on easy instances."""
     slowest_ms: float
     """Longest time to make an instance."""
@@ -67,7 +67,7 @@ def measure(task: str, difficulty: str, seeds: int) -> Measured:
     size = Counter(len(other.truth) for other in others).most_common(1)[0][0]
     learnt = solvers.memorised(others)
     reference, seconds = [], []
-    cheap, half = defaultdict(list), defaultdict(list)
+    cheap, first = defaultdict(list), defaultdict(list)
     for seed in range(seeds):
         started = time.perf_counter()
         instance = generate(task, difficulty, seed, SECRET)
@@ -77,12 +77,12 @@ def measure(task: str, difficulty: str, seeds: int) -> Measured:
             cheap[name].append(score(answer, instance))
         tries = [solvers.at_random(instance.domain, size, RANDOM_TRIES * seed + i) for i in range(RANDOM_TRIES)]
         cheap["random"].append(mean(score(answer, instance) for answer in tries))
-        for name, answer in solvers.half_looked(task, instance.specimen.model(), size).items():
-            half[name].append(score(answer, instance))
+        for name, answer in solvers.first_look(task, instance.specimen.model(), size).items():
+            first[name].append(score(answer, instance))
     return Measured(
         reference=reference,
         cheap={name: mean(scores) for name, scores in cheap.items()},
-        half={name: mean(scores) for name, scores in half.items()},
+        first_look={name: mean(scores) for name, scores in first.items()},
         slowest_ms=1e3 * max(seconds),
     )
 
@@ -102,7 +102,7 @@ def main() -> None:
             shares.append(share)
             worst_cheap = max(worst_cheap, found.cheap[name])
             label = f"{task} {difficulty}"
-            first_look = ", ".join(f"{name} {value:.2f}" for name, value in found.half.items())
+            first_look = ", ".join(f"{name} {value:.2f}" for name, value in found.first_look.items())
             rows.append(
                 (label, f"reference {share:.2f}; cheap {found.cheap[name]:.3f} ({name}); first look: {first_look}")
             )
@@ -110,7 +110,7 @@ def main() -> None:
                 "reference_share": share,
                 "reference_mean": round(mean(found.reference), 4),
                 "cheap": {name: round(value, 4) for name, value in found.cheap.items()},
-                "first_look": {name: round(value, 4) for name, value in found.half.items()},
+                "first_look": {name: round(value, 4) for name, value in found.first_look.items()},
                 "slowest_instance_ms": round(found.slowest_ms, 1),
             }
     value = round(min(shares), 4)

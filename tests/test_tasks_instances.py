@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from mikit import paths
 from mikit.errors import BadInput
 from mikit.tasks import DIFFICULTIES, TASKS, addition, catalogue, generate, make, models
 from mikit.tasks.draws import Draws
@@ -229,3 +231,14 @@ def test_draws_are_in_range_and_all_values_come_up():
     assert counts.min() > 500
     assert sorted(draws.shuffled(range(9))) == list(range(9))
     assert sum(draws.shares(5)) == pytest.approx(1)
+
+
+def test_what_the_page_for_agents_names_is_there():
+    page = (paths.PROJECT / "docs" / "openenv.md").read_text("utf-8")
+    named = set(re.findall(r"mikit\.tasks(?:\.\w+)+", page))
+    assert len(named) >= 7
+    for name in named:
+        pkgutil.resolve_name(name)
+    for task in TASKS.values():
+        assert f"| `{task.id}` | {task.name} | {task.rank} |" in page
+        assert f'`{{"task_id": "{task.id}"}}`' in page

@@ -114,7 +114,7 @@ def memorised(others: Sequence[Instance]) -> list[int]:
     return sorted(best)
 
 
-def half_looked(task_id: str, model: Any, size: int) -> dict[str, list[int]]:
+def first_look(task_id: str, model: Any, size: int) -> dict[str, list[int]]:
     """The `size` things that the usual first look would name; it may do on easy instances, and misleads on others."""
     if task_id == "task1":
         stored = model.inner.weight if hasattr(model, "inner") else model.layer.weight
