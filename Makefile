@@ -26,7 +26,7 @@ STRIP := $(BIN)/nbstripout --keep-id --extra-keys \
 	"metadata.papermill cell.metadata.papermill metadata.widgets metadata.language_info.version"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab lessons report test test-slow test-browser lint types format strip bench clean
+.PHONY: help setup demo lab lessons calibrate report test test-slow test-browser lint types format strip bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; \
@@ -63,6 +63,12 @@ lab: setup ## JupyterLab, opened on the index notebook
 
 lessons: setup ## FOLDER=… copies of the lessons for learners, without solutions; outputs/lessons if not said
 	$(BIN)/mikit lessons $(FOLDER)
+
+calibrate: setup ## how far the verdicts can be trusted: planted truth over 5 seeds, 60 features of the embedded model (an hour or more)
+	@mkdir -p outputs/calibration
+	$(BIN)/papermill notebooks/reports/calibration.ipynb outputs/calibration/calibration.ipynb \
+		-p model smollm2-135m -p layer 12 -p n_features 60 -p skip 60 -p planted_seeds 5 -p planted_features 0 \
+		-p derangements 4 -p workers $(WORKERS)
 
 report: setup ## RUN=… the report of a run as one HTML page
 	$(BIN)/mikit report $(RUN)

@@ -21,7 +21,7 @@ from _report import report
 
 from mikit.evidence.corpora import Corpus, Document, corpus_of, load_corpus
 from mikit.evidence.postings import PostingsWriter
-from mikit.evidence.scan import Active, batches, bos_activations, read_active, scan
+from mikit.evidence.scan import Active, batches, bos_activations, by_length, read_active, scan
 from mikit.evidence.store import Findings, identity, write
 from mikit.evidence.windows import cut_windows
 from mikit.settings import Params, make_params
@@ -84,7 +84,7 @@ def compare(target: Target, tokens: int, batch: int) -> dict[str, Any]:
             return found
 
         read_residual(target, *batch_of(target, [table.text(0)] * batch))
-        for number, rows in enumerate(batches(table, batch)):
+        for number, rows in enumerate(batches(by_length(table), batch)):
             texts = [table.text(row) for row in rows]
             ways: list[tuple[list[float], Callable]] = [
                 (bare, lambda texts=texts: read_residual(target, *batch_of(target, texts))),

@@ -54,6 +54,8 @@ def run(
     model: Annotated[str | None, _option("model", "NAME")] = None,
     layer: Annotated[str | None, _option("layer", "L")] = None,
     feature: Annotated[str | None, _option("feature", "F")] = None,
+    planted_spec: Annotated[str | None, _option("planted_spec", "FILE")] = None,
+    planted_seed: Annotated[str | None, _option("planted_seed", "N")] = None,
     run: Annotated[str | None, _option("run", "NAME")] = None,
     source: Annotated[str | None, _option("source", "NAME")] = None,
     corpus: Annotated[str | None, _option("corpus", "NAME|PATH")] = None,
@@ -121,6 +123,107 @@ def _summarise(params: Params) -> None:
     typer.echo(f"trace:  {directory.trace_path}\nreport: {directory.report_path}")
 
 
+@app.command(epilog="""Example: mikit score --model planted --feature 3 --explanation 'fires on "apple" or "pear"'""")
+def score(
+    context: typer.Context,
+    table: Annotated[
+        Path | None,
+        Argument(metavar="[CSV]", help="Explanations to score: columns feature, explanation, output, rule."),
+    ] = None,
+    explanation: Annotated[
+        str | None, Option(metavar="TEXT", help='When it fires, tokens in quotes: fires on "a" or "b" after "c".')
+    ] = None,
+    output: Annotated[
+        str | None, Option(metavar="TEXT", help='What it does, tokens in quotes: promotes "a", "b"; or suppresses.')
+    ] = None,
+    rule: Annotated[
+        str | None, Option(metavar="JSON", help='When it fires, as JSON: {"any_of": [{"tokens": [" a"]}]}.')
+    ] = None,
+    params: Annotated[Path | None, Option("--params", metavar="FILE", help="YAML file of parameters.")] = None,
+    model: Annotated[str | None, _option("model", "NAME")] = None,
+    layer: Annotated[str | None, _option("layer", "L")] = None,
+    feature: Annotated[str | None, _option("feature", "F")] = None,
+    nulls: Annotated[bool | None, Option(help=Params.model_fields["nulls"].description)] = None,
+    assignments: Annotated[
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any other parameter by name.")
+    ] = None,
+    out: Annotated[Path | None, Option("--out", metavar="FILE", help="Table of results, as CSV.")] = None,
+    require_gates: Annotated[
+        bool, Option("--require-gates", help=f"Exit with {GATE_NOT_PASSED} unless every gate that was tried passes.")
+    ] = False,
+) -> None:
+    """Put explanations that you bring through the same gates as those that a run writes.
+
+    Offline, a sentence must say in quotes which tokens it means, or name a form: digits, capitalized, punctuation,
+    starts with "un", ends with "ing".
+    """
+    from mikit.runs import score as scoring
+
+    if (table is None) == (not any((explanation, output, rule))):
+        raise BadInput("score: valid: a CSV file, or --explanation, --rule or --output")
+    if table is not None and feature is not None:
+        raise BadInput(f"--feature: {table} says which feature each explanation is of: valid: one of the two")
+    if explanation is not None and rule is not None and table is None:
+        logging.getLogger(__name__).info("--rule is what is tested; --explanation is kept as its wording")
+    given = _given(context.params, assignments or [])
+    chosen = effective({"run": "score"} | given, os.environ, params).params
+    rows = (
+        scoring.read_rows(table) if table else [scoring.Row(chosen.feature, explanation, output, rule, where="given")]
+    )
+    found = []
+    for row, scored in scoring.score_rows(chosen, rows):
+        found.append((row, scored))
+        for line in scoring.summary(chosen.model, scored):
+            typer.echo(line)
+    results = [scoring.table_row(row, scored) for row, scored in found]
+    if path := out or (scoring.default_table(table) if table else None):
+        scoring.write_table(results, path)
+        typer.echo(f"table: {path}")
+    if table and (expected := scoring.expected_false_passes([scored.nulls for _, scored in found], len(found))):
+        typer.echo(expected)
+    if require_gates and not all(scoring.passes(scored) for _, scored in found):
+        raise typer.Exit(GATE_NOT_PASSED)
+
+
+@app.command(epilog="Example: mikit scan --model smollm2-135m --layer 12 --corpus full")
+def scan(
+    context: typer.Context,
+    params: Annotated[Path | None, Option("--params", metavar="FILE", help="YAML file of parameters.")] = None,
+    model: Annotated[str | None, _option("model", "NAME")] = None,
+    layer: Annotated[str | None, _option("layer", "L")] = None,
+    corpus: Annotated[str | None, _option("corpus", "NAME|PATH")] = None,
+    corpus_tokens: Annotated[str | None, _option("corpus_tokens", "N")] = None,
+    document_tokens: Annotated[str | None, _option("document_tokens", "N")] = None,
+    batch: Annotated[str | None, _option("batch", "N")] = None,
+    assignments: Annotated[
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any other parameter by name.")
+    ] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what it will take, by a few batches, and stop.")] = False,
+) -> None:
+    """Read a corpus once and keep where every latent of the SAE fires: all runs with the same parameters use it.
+
+    Stopped anywhere, the same command goes on where it was.
+    """
+    chosen = effective(_given(context.params, assignments or []), os.environ, params).params
+    from mikit.evidence import estimate_evidence
+    from mikit.runs.run import Run
+
+    run = Run(chosen)
+    found, folder, is_there = estimate_evidence(run.target, chosen)
+    typer.echo(
+        f"{found.tokens:,} tokens in {found.windows:,} windows, {found.l0:.1f} active latents a token: "
+        f"about {found.seconds:,.0f} s and {found.disk / 2**20:,.0f} MiB"
+    )
+    if not dry_run:
+        store, d_sae = run.store, run.target.sae.d_sae
+        live = len(store.live(chosen.protocol.rare_windows))
+        typer.echo(
+            f"{d_sae:,} latents: {live:,} fire in {chosen.protocol.rare_windows} windows or more, "
+            f"{int((store.firing_counts == 0).sum()):,} in none"
+        )
+    typer.echo(f"evidence: {folder}{' (there already)' if is_there else ' (not made yet)' if dry_run else ''}")
+
+
 @app.command(epilog="Example: mikit fetch all")
 def fetch(name: Annotated[str, Argument(metavar="NAME", help="smollm2-135m, corpus, or all.")]) -> None:
     """Get the weights and texts of the embedded default, and make them ready for use, once."""
@@ -132,10 +235,14 @@ def fetch(name: Annotated[str, Argument(metavar="NAME", help="smollm2-135m, corp
 
 @app.command(epilog="Example: mikit doctor")
 def doctor() -> None:
-    """Say what is installed, what is missing, and what to do; exits with 1 if something needed is missing."""
-    from mikit.runs.doctor import examine
+    """Say what is installed, what is missing, what runs left unfinished or damaged, and what to do about each.
 
-    findings = examine()
+    Exits with 1 if something is missing that runs need.
+    """
+    from mikit.runs.doctor import examine
+    from mikit.runs.leftovers import examine_outputs
+
+    findings = [*examine(), *examine_outputs()]
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         remedy = f"  -> {finding.remedy}" if finding.remedy else ""

@@ -86,10 +86,15 @@ def judge_input(observation: Observation, score: InputScore | None, protocol: Pr
         return "fail", "No text could be found or written that the hypothesis predicts to fire."
     if score.rejection.value is None:
         return "fail", "No near miss could be found or written: the hypothesis predicts that everything like it fires."
+    return judge_shares(score.coverage, score.rejection, protocol)
+
+
+def judge_shares(coverage: Proportion, rejection: Proportion, protocol: Protocol) -> Judgement:
+    """The two metrics of the input gate beside their thresholds; both have a value."""
     return _compared(
         [
-            ("coverage", score.coverage, "texts", protocol.gate_coverage),
-            ("rejection", score.rejection, "near misses", protocol.gate_rejection),
+            ("coverage", coverage, "texts", protocol.gate_coverage),
+            ("rejection", rejection, "near misses", protocol.gate_rejection),
         ]
     )
 

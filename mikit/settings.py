@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mikit import strict_yaml
 from mikit.errors import BadInput
@@ -50,6 +50,14 @@ class Params(BaseModel):
 
     model: str = Field("planted", min_length=1, description="target: smollm2-135m or planted")
     layer: int = Field(0, ge=0, description="block whose output is the hook point")
+    planted_spec: str | None = Field(
+        None,
+        min_length=1,
+        description="with --model planted: YAML file of the features to plant; the one that ships if unset",
+    )
+    planted_seed: int | None = Field(
+        None, ge=0, description="with --model planted: seed of the model; the spec's if unset"
+    )
     feature: int = Field(3, ge=0, description="index of the SAE latent")
     run: str = Field("default", description="name of the run's folder")
     source: Literal["corpus"] = Field("corpus", description="where evidence comes from")
@@ -73,6 +81,13 @@ class Params(BaseModel):
         if not RUN_NAME.fullmatch(value):
             raise ValueError("valid: letters, digits, '.', '_' and '-', starting with a letter or a digit")
         return value
+
+    @model_validator(mode="after")
+    def _only_the_planted_model_is_planted(self) -> "Params":
+        if self.model != "planted" and (self.planted_spec or self.planted_seed is not None):
+            name = "planted_spec" if self.planted_spec else "planted_seed"
+            raise ValueError(f"{name} is given with model {self.model!r}: valid: model planted")
+        return self
 
 
 NAMES = (*Params.model_fields, *(f"protocol.{name}" for name in Protocol.model_fields))

@@ -15,6 +15,7 @@ GateVerdict = Literal["pass", "fail", "undecided", "none"]
 CheckVerdict = Literal["pass", "fail", "undecided"]
 FeatureKind = Literal["normal", "dead", "special_only", "rare", "dense"]
 Status = Literal["complete", "dead", "failed", "budget"]
+Direction = Literal["promotes", "suppresses"]
 Form = Literal["digits", "capitalized", "uppercase", "punctuation", "word_start", "word_part"]
 Stratum = Literal["authored", "corpus", "neighbour", "random"]
 STRATA: tuple[Stratum, ...] = ("authored", "corpus", "neighbour", "random")
@@ -188,6 +189,8 @@ class ScoredCase(Record):
     activation: float
     fires: bool
     peak_index: int
+    fires_where_said: bool | None = None
+    """Whether the feature fires at a token that the rule matches; None without a rule."""
 
 
 class InputScore(Record):
@@ -196,11 +199,13 @@ class InputScore(Record):
     hypothesis: str
     split: Split
     coverage: Proportion
-    """Share of positives that fire."""
+    """Share of positives that fire, at a token that the rule matches if there is a rule."""
     rejection: Proportion
     """Mean over the non-empty gated strata of the share that stays silent."""
     strata: dict[Stratum, Proportion]
     """Share silent in each stratum."""
+    coverage_of_texts: Proportion
+    """Share of positives that fire at any token; equal to `coverage` for a hypothesis without a rule."""
     coverage_above_zero: Proportion
     """Coverage with firing meaning any activation above 0."""
     rejection_above_zero: Proportion
@@ -243,6 +248,8 @@ class Control(Record):
     """Mean KL at the scoring dose, nats."""
     promoted: list[LensToken]
     """Its 20 most promoted eligible tokens on `explain`."""
+    suppressed: list[LensToken]
+    """Its 20 most suppressed ones."""
 
 
 class Dose(Record):
@@ -290,7 +297,7 @@ class OutputHypothesis(Record):
     id: str
     """`O1`, `O2`, ..."""
     text: str
-    direction: Literal["promotes", "suppresses"]
+    direction: Direction
     kind: Literal["list", "form", "text"]
     """`list`: a closed set of at most 50 tokens; `form`: a rule on the token's text; `text`: needs a judge."""
     tokens: list[str] = Field(default=[], max_length=50)
@@ -371,6 +378,18 @@ class Chain(Record):
 # --- nulls, gates, trace -------------------------------------------------------------------------------------------
 
 
+class Explanation(Record):
+    """Both ends of an explanation, whoever wrote it; an end that is not explained is None."""
+
+    input: InputHypothesis | None
+    output: OutputHypothesis | None
+
+    @property
+    def words(self) -> str:
+        """Both sentences."""
+        return " ".join(end.text for end in (self.input, self.output) if end)
+
+
 class Null(Record):
     """The gates given an explanation that must not pass, or the reference of a random direction."""
 
@@ -380,6 +399,7 @@ class Null(Record):
     explanation: str
     coverage: Proportion | None
     rejection: Proportion | None
+    recall: Proportion | None = None
     output_score: float | None
     functional_score: int | None
     gates: dict[Literal["input", "output", "chain"], GateVerdict]
@@ -508,6 +528,21 @@ class Trace(Record):
     output_round: OutputRound | None
     chain: Chain | None
     rounds: list[dict[str, Any]] = []
+    provenance: Provenance
+
+
+class Scored(Record):
+    """An explanation that somebody brought, judged as one that a run wrote: a file in `scores/`."""
+
+    feature: int
+    feature_kind: FeatureKind
+    explanation: Explanation
+    gates: Gates
+    confirmed: bool
+    input_score: InputScore | None
+    output_score: OutputScore | None
+    chain: Chain
+    nulls: dict[str, Null]
     provenance: Provenance
 
 

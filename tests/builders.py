@@ -167,6 +167,7 @@ def input_score(identity: str = "H1", split: str = "select", n: int = 10, **over
         "hypothesis": identity,
         "split": split,
         "coverage": share(sum(fired), len(fired)),
+        "coverage_of_texts": share(sum(fired), len(fired)),
         "rejection": share(sum(gated), len(gated)),
         "strata": {stratum: share(sum(flags), len(flags)) for stratum, flags in silent.items()},
         "coverage_above_zero": share(len(fired), len(fired)),
@@ -215,6 +216,7 @@ def controls() -> list[Control]:
             cosine=round(0.5 - 0.08 * i, 2) if kind == "near" else 0.02,
             kl=round(0.16 + 0.027 * (i * 5 % 7), 3),
             promoted=lens(OTHERS, 0.8),
+            suppressed=lens(OTHERS, -0.8),
         )
         for kind, i in kinds
     ]

@@ -236,7 +236,7 @@ def test_frequencies_fit_the_kinds(activations, truth):
         "special_only": n == 0 and (activations[:, 0, truth.index] > 0).all(),
         "rare": 5 <= n <= 30,
         "dense": share > 0.2,
-        "normal": n >= 150 and share <= 0.2,
+        "normal": n >= 90 and share <= 0.2,
         None: n > 0,
     }
     assert expected[truth.feature_kind], f"{n:.0f} windows, {share:.1%}"

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mikit.explainers.rules import describe, has_form, listed, matches, predicts, trigger_texts
+from mikit.explainers.rules import has_form, matches, predicts, trigger_texts
+from mikit.explainers.sentences import describe, listed
 from mikit.trace import Clause, Form, Rule
 
 FORMS: tuple[Form, ...] = ("digits", "capitalized", "uppercase", "punctuation", "word_start", "word_part")

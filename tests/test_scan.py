@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mikit import paths
-from mikit.evidence import open_evidence
+from mikit.errors import BadInput, MikitError
+from mikit.evidence import estimate_evidence, open_evidence
 from mikit.evidence import scan as scanning
 from mikit.evidence.activations import ordinary_positions
 from mikit.evidence.corpora import Document, corpus_of, load_corpus
@@ -50,6 +51,10 @@ def alone(planted, store):
         ids, mask = batch_of(planted, [store.table.text(window)])
         acts[window, : ids.shape[1] - 1] = planted.sae.encode(read_residual(planted, ids, mask))[0, 1:].numpy()
     return acts
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def everything(store, d_sae):
@@ -258,25 +263,91 @@ class TestTheStoreOnDisk:
         assert str(raised.value) in caplog.text
         assert everything(again, planted.sae.d_sae) == found
 
-    def test_a_scan_that_is_broken_off_leaves_no_store(self, planted, monkeypatch):
-        def stop(*_):
-            raise KeyboardInterrupt
+    @pytest.mark.parametrize("batches", [0, 1, 5, 17, 93])
+    def test_a_scan_stopped_anywhere_goes_on_and_ends_in_the_same_evidence(
+        self, planted, monkeypatch, tmp_path, batches
+    ):
+        monkeypatch.setattr(PostingsWriter.__init__, "__defaults__", (300,))
+        corpus, read, whole = load_corpus("planted", planted), [], scanning.read_active
+        scan(planted, corpus, small(batch=1), tmp_path / "whole")
+
+        def stopped(target, texts):
+            if len(read) == batches:
+                raise KeyboardInterrupt
+            read.append(texts)
+            return whole(target, texts)
 
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(scanning, "write", stop)
-            open_evidence(planted, small())
-        assert [path for path in (paths.outputs() / "evidence").iterdir() if path.is_dir()] == []
-        assert open_evidence(planted, small()).n_windows > 0
+            patched.setattr(scanning, "read_active", stopped)
+            scan(planted, corpus, small(batch=1), tmp_path / "part")
+        again = []
+        monkeypatch.setattr(scanning, "read_active", lambda target, texts: again.append(1) or whole(target, texts))
+        scan(planted, corpus, small(batch=1), tmp_path / "part")
+        n = len(open_store(tmp_path / "whole").table)
+        assert len(again) >= n - batches
+        if batches > 17:
+            assert len(again) < n - batches / 2
+        assert {f.name: f.read_bytes() for f in (tmp_path / "part").iterdir()} == {
+            f.name: f.read_bytes() for f in (tmp_path / "whole").iterdir()
+        }
 
-    def test_what_a_killed_scan_left_behind_goes(self, planted):
-        open_evidence(planted, small())
+    @pytest.mark.parametrize("hurt", ["reached.json", "shards/0.bin", "shards/0.npy"])
+    @pytest.mark.parametrize("how", ["missing", "short"])
+    def test_what_a_stopped_scan_left_is_used_only_if_it_is_whole(self, planted, monkeypatch, hurt, how):
+        monkeypatch.setattr(PostingsWriter.__init__, "__defaults__", (300,))
+        expected = everything(open_evidence(planted, small()), planted.sae.d_sae)
         (folder,) = (path for path in (paths.outputs() / "evidence").iterdir() if path.is_dir())
         shutil.rmtree(folder)
-        left = folder.parent / f".{folder.name}.abcdef" / "store" / "shards"
-        left.mkdir(parents=True)
-        open_evidence(planted, small())
-        assert not left.exists()
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(scanning, "bos_activations", _interrupt)
+            open_evidence(planted, small())
+        assert not folder.exists()
+        victim = folder.parent / f".{folder.name}.unfinished" / hurt
+        victim.unlink() if how == "missing" else victim.write_bytes(victim.read_bytes()[:-3])
+        assert everything(open_evidence(planted, small()), planted.sae.d_sae) == expected
+
+    def test_what_other_params_left_behind_is_not_taken_up(self, planted, monkeypatch, tmp_path):
+        monkeypatch.setattr(PostingsWriter.__init__, "__defaults__", (300,))
+        corpus = load_corpus("planted", planted)
+        scan(planted, corpus, small(), tmp_path / "whole")
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(scanning, "bos_activations", _interrupt)
+            scan(planted, corpus, small(corpus_tokens=2_000), tmp_path / "part")
+        scan(planted, corpus, small(), tmp_path / "part")
+        assert (tmp_path / "part" / "value.npy").read_bytes() == (tmp_path / "whole" / "value.npy").read_bytes()
+
+    def test_a_scan_that_would_fill_the_disk_stops_while_there_is_room_and_keeps_what_it_read(
+        self, planted, monkeypatch
+    ):
+        monkeypatch.setattr(PostingsWriter.__init__, "__defaults__", (300,))
+        full = shutil.disk_usage(paths.PROJECT)._replace(free=1_000)
+        with monkeypatch.context() as patched:
+            patched.setattr(scanning.shutil, "disk_usage", lambda _: full)
+            with pytest.raises(MikitError, match="will need .* GiB more .* name another folder in MIKIT_OUTPUTS"):
+                open_evidence(planted, small())
+        read = []
+        whole = scanning.read_active
+        monkeypatch.setattr(scanning, "read_active", lambda target, texts: read.append(1) or whole(target, texts))
+        assert open_evidence(planted, small()).n_windows > 0
+
+    def test_an_estimate_counts_what_the_scan_then_finds(self, planted):
+        guess, folder, is_there = estimate_evidence(planted, small())
+        assert not is_there
+        store = open_evidence(planted, small())
         assert folder.exists()
+        assert (guess.tokens, guess.windows) == (store.tokens_read, store.n_windows)
+        found = sum(file.stat().st_size for file in folder.iterdir())
+        assert 0.2 < guess.disk / found < 5
+        assert guess.seconds > 0
+        assert 1 < guess.l0 < 5
+
+    @pytest.mark.parametrize("blocker", ["outputs", "outputs/evidence"])
+    def test_a_file_in_the_place_of_a_folder_is_bad_input(self, planted, monkeypatch, tmp_path, blocker):
+        monkeypatch.setenv("MIKIT_OUTPUTS", str(tmp_path / "outputs"))
+        (tmp_path / blocker).parent.mkdir(exist_ok=True)
+        (tmp_path / blocker).write_text("in the way")
+        with pytest.raises(BadInput, match="remove what is in its way"):
+            open_evidence(planted, small())
 
     def test_two_at_once_make_it_once(self, planted, monkeypatch):
         made, stores = [], []

@@ -4,6 +4,7 @@ They are gathered in memory, written out in shards when there are many, and merg
 in memory does not grow with the corpus.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ class PostingsWriter:
     """Collects postings in `folder`, which is only used until `merge` is through."""
 
     def __init__(self, folder: Path, latents: int, shard: int = SHARD) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.latents, self.shard = folder, latents, shard
         self.shards: list[Shard] = []
         self._latents: list[np.ndarray] = []
@@ -57,6 +58,31 @@ class PostingsWriter:
         if self._n >= self.shard:
             self._flush()
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether everything added so far lies in shards, and would be there after a crash."""
+        return not self._n
+
+    def take_up(self, n: int) -> None:
+        """Go on behind the first `n` shards that an earlier writer left in the folder.
+
+        Raises:
+            ValueError: one of them is missing or torn.
+        """
+        for i in range(n):
+            path = self._path(i)
+            try:
+                pointers = np.load(path.with_suffix(".npy"), allow_pickle=False)
+                size = path.stat().st_size
+            except (OSError, EOFError) as error:
+                raise ValueError(f"{path} is missing or torn") from error
+            if len(pointers) != self.latents + 1 or size != int(pointers[-1]) * POSTING.itemsize:
+                raise ValueError(f"{path} is torn")
+            self.shards.append(Shard(path, pointers))
+
+    def _path(self, i: int) -> Path:
+        return self.folder / f"{i}.bin"
+
     def _flush(self) -> None:
         if not self._n:
             return
@@ -64,10 +90,16 @@ class PostingsWriter:
         # numpy sorts 16-bit integers by radix, several times as quickly
         narrow = latent.astype(np.uint16) if self.latents <= 1 << 16 else latent
         order = np.argsort(narrow, kind="stable")
-        path = self.folder / f"{len(self.shards)}.bin"
-        np.concatenate(self._postings)[order].tofile(path)
+        path = self._path(len(self.shards))
         counts = np.bincount(latent, minlength=self.latents)
-        self.shards.append(Shard(path, np.concatenate([[0], np.cumsum(counts)])))
+        shard = Shard(path, np.concatenate([[0], np.cumsum(counts)]))
+        with path.open("wb") as file, path.with_suffix(".npy").open("wb") as beside:
+            np.concatenate(self._postings)[order].tofile(file)
+            np.save(beside, shard.pointers)
+            for written in (file, beside):
+                written.flush()
+                os.fsync(written.fileno())
+        self.shards.append(shard)
         self._latents, self._postings, self._n = [], [], 0
 
     def merge(self) -> tuple[Int[np.ndarray, " latent_and_1"], Iterator[tuple[int, int, np.ndarray]]]:

@@ -223,7 +223,7 @@ def open_store(folder: Path) -> EvidenceStore:
     Raises:
         DamagedEvidence: a file is missing, or is not what was written.
     """
-    meta = _checked(folder)
+    meta = check_store(folder)
     names = (*TABLE, *POSTINGS, *LATENTS, "token_counts")
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in names}
     documents = tuple(json.loads((folder / "documents.json").read_text("utf-8")))
@@ -240,8 +240,12 @@ def open_store(folder: Path) -> EvidenceStore:
     )
 
 
-def _checked(folder: Path) -> dict[str, Any]:
-    """The store's `meta.json`, once every file is found to be what it says."""
+def check_store(folder: Path) -> dict[str, Any]:
+    """The store's `meta.json`, once every file is found to be what it says.
+
+    Raises:
+        DamagedEvidence: a file is missing, or is not what was written.
+    """
     try:
         meta = json.loads((folder / "meta.json").read_text("utf-8"))
         listed = {name: (meta["files"][name]["size"], meta["files"][name]["hash"]) for name in FILES}

@@ -15,10 +15,10 @@ from mikit.targets.hooks import batch_of, read_residual
 
 
 @torch.inference_mode()
-def peak_activations(
+def text_activations(
     target: Target, latents: Sequence[int], texts: Sequence[Sequence[int]], batch: int
-) -> tuple[Float[np.ndarray, "text latent"], Int[np.ndarray, "text latent"]]:
-    """The largest activation of some latents in each text, and where it lies.
+) -> list[Float[np.ndarray, "pos latent"]]:
+    """The activations of some latents at each content token of each text; those at massive positions are -1.
 
     Only the encoder columns of these latents are used, and the model is run up to its hook point alone.
 
@@ -29,13 +29,12 @@ def peak_activations(
         batch: texts in a forward pass.
 
     Returns:
-        float32 peaks, and the index among the content tokens of the first position that has it; both in the order given.
+        float32, in the order given.
     """
     assert all(len(ids) for ids in texts), "a text without content tokens has no activation"
     device = target.sae.W_enc.device
     columns = torch.as_tensor(latents, dtype=torch.long, device=device)
-    peaks = np.zeros((len(texts), len(latents)), np.float32)
-    where = np.zeros((len(texts), len(latents)), np.int64)
+    found: dict[int, Float[np.ndarray, "pos latent"]] = {}
     # texts of like length share a pass: little is padded
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     for start in range(0, len(order), batch):
@@ -43,7 +42,27 @@ def peak_activations(
         ids, mask = batch_of(target, [texts[i] for i in rows])
         residual = read_residual(target, ids, mask)
         counted = ordinary_positions(residual, mask)[:, 1:, None].to(device)
-        # every content position is above -1, so padding never is the largest, not even where all are silent
-        top = target.sae.encode(residual.to(device), columns)[:, 1:].where(counted, -1.0).max(dim=1)
-        peaks[rows], where[rows] = top.values.cpu().numpy(), top.indices.cpu().numpy()
-    return peaks, where
+        # every activation is above -1, so such a position is never the peak, not even where all are silent
+        acts = target.sae.encode(residual.to(device), columns)[:, 1:].where(counted, -1.0).cpu().numpy()
+        found.update({i: acts[row, : len(texts[i])] for row, i in enumerate(rows)})
+    return [found[i] for i in range(len(texts))]
+
+
+def peak_activations(
+    target: Target, latents: Sequence[int], texts: Sequence[Sequence[int]], batch: int
+) -> tuple[Float[np.ndarray, "text latent"], Int[np.ndarray, "text latent"]]:
+    """The largest activation of some latents in each text, and where it lies; arguments as in `text_activations`.
+
+    Returns:
+        float32 peaks, and the index among the content tokens of the first position that has it; both in the order given.
+    """
+    return peaks_of(text_activations(target, latents, texts, batch), len(latents))
+
+
+def peaks_of(
+    activations: Sequence[Float[np.ndarray, "pos latent"]], n_latents: int
+) -> tuple[Float[np.ndarray, "text latent"], Int[np.ndarray, "text latent"]]:
+    """The largest activation of each latent in each text, and its first position."""
+    shape = (len(activations), n_latents)
+    peaks = np.array([acts.max(0) for acts in activations], np.float32).reshape(shape)
+    return peaks, np.array([acts.argmax(0) for acts in activations], np.int64).reshape(shape)

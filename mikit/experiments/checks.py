@@ -51,7 +51,7 @@ def run_checks(
     if contrast is None:
         return [undecided(name, "no eligible token is predicted, or every one is") for name in CHECKS]
     ablation = ablate(setting, feature, observation, split)
-    theirs = control_contrasts(intervention, measured, looks, sign, setting.seed)
+    theirs = control_contrasts(intervention, measured, contrast, looks, setting.seed)
     return [
         necessity(ablation, contrast, setting.protocol, setting.seed),
         selectivity(ablation, contrast, setting.protocol, setting.seed),
@@ -72,14 +72,20 @@ def undecided(name: CheckName, why: str, n: int = 0) -> Check:
 
 
 def control_contrasts(
-    intervention: Intervention, measured: Measurement, looks: Looks, sign: int, seed: int
+    intervention: Intervention, measured: Measurement, contrast: Contrast, looks: Looks, seed: int
 ) -> dict[str, Contrast]:
-    """The contrast of each control's own tokens: the ones that it promotes most on `explain`."""
-    made = {
-        control.name: contrast_of(among(measured.tokens, [token.id for token in control.promoted]), looks, sign, seed)
-        for control in intervention.controls
-    }
-    return {name: contrast for name, contrast in made.items() if contrast is not None}
+    """The contrast of each control's own tokens: those that it moves most on `explain`, the way that is predicted.
+
+    A control all of whose tokens are predicted makes the same claim, and is left out: a random direction that leans
+    towards or away from the feature moves the feature's tokens most.
+    """
+    made = {}
+    for control in intervention.controls:
+        moved = control.promoted if contrast.sign > 0 else control.suppressed
+        is_theirs = among(measured.tokens, [token.id for token in moved])
+        if is_theirs.any() and not set(np.flatnonzero(is_theirs)) <= set(contrast.predicted.tolist()):
+            made[control.name] = contrast_of(is_theirs, looks, contrast.sign, seed)
+    return {name: theirs for name, theirs in made.items() if theirs is not None}
 
 
 @dataclass(frozen=True)

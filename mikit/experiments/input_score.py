@@ -6,10 +6,11 @@ import numpy as np
 from jaxtyping import Float
 
 from mikit.evidence.observe import natural_windows
-from mikit.experiments.activation import peak_activations
+from mikit.experiments.activation import peaks_of, text_activations
 from mikit.experiments.setting import Setting
 from mikit.experiments.statistics import EMPTY, auroc, clustered, mean_of, wilson
 from mikit.experiments.texts import peak_tokens
+from mikit.explainers.rules import matcher
 from mikit.settings import Protocol
 from mikit.trace import (
     GATED_STRATA,
@@ -45,10 +46,12 @@ def score_input(
     """
     neighbours = observation.neighbours[: setting.protocol.n_neighbours]
     texts = [case.ids for case in experiment.cases]
-    peaks, where = peak_activations(setting.target, [feature, *neighbours], texts, setting.batch)
+    activations = text_activations(setting.target, [feature, *neighbours], texts, setting.batch)
+    peaks, _ = peaks_of(activations, 1 + len(neighbours))
+    matched = _matched(setting, hypothesis, experiment.cases)
     cases = [
-        _scored(case, float(peak), int(index), observation.tau)
-        for case, peak, index in zip(experiment.cases, peaks[:, 0], where[:, 0], strict=True)
+        _scored(case, acts[:, 0], at, observation.tau)
+        for case, acts, at in zip(experiment.cases, activations, matched, strict=True)
     ]
     positives = [case for case in cases if case.role == "positive"]
     gated = [case.activation for case in cases if case.stratum in GATED_STRATA]
@@ -61,10 +64,11 @@ def score_input(
     return InputScore(
         hypothesis=hypothesis.id,
         split=experiment.split,
-        coverage=_share_firing(positives, observation.tau),
+        coverage=_share([case.fires_where_said is not False and case.fires for case in positives], positives),
         rejection=mean_of([strata[stratum] for stratum in GATED_STRATA]),
         strata=strata,
-        coverage_above_zero=_share_firing(positives, 0.0),
+        coverage_of_texts=_share([case.fires for case in positives], positives),
+        coverage_above_zero=_share([fires(case.activation, 0.0) for case in positives], positives),
         rejection_above_zero=mean_of(above_zero),
         grey_share=float(np.mean([0 < case.activation < observation.tau for case in cases])) if cases else None,
         auroc=auroc([case.activation for case in positives], gated),
@@ -81,25 +85,40 @@ def fires(activation: float, tau: float) -> bool:
     return activation > 0 and activation >= tau
 
 
-def _scored(case: TextCase, activation: float, peak_index: int, tau: float) -> ScoredCase:
+def _matched(
+    setting: Setting, hypothesis: InputHypothesis, cases: Sequence[TextCase]
+) -> Sequence[Sequence[int] | None]:
+    """The positions of each text that the rule matches; None without a rule."""
+    if hypothesis.rule is None:
+        return [None] * len(cases)
+    match = matcher(hypothesis.rule)
+    return [match([setting.vocabulary.texts[i] for i in case.ids]) for case in cases]
+
+
+def _scored(
+    case: TextCase, activations: Float[np.ndarray, " pos"], matched: Sequence[int] | None, tau: float
+) -> ScoredCase:
+    peak_index = int(activations.argmax())
+    peak = float(activations[peak_index])
     return ScoredCase(
         role=case.role,
         stratum=case.stratum,
         text=case.text,
         document=case.document,
-        activation=activation,
-        fires=fires(activation, tau),
+        activation=peak,
+        fires=fires(peak, tau),
         peak_index=peak_index,
+        fires_where_said=None if matched is None else any(fires(float(activations[i]), tau) for i in matched),
     )
 
 
-def _share_firing(cases: Sequence[ScoredCase], tau: float) -> Proportion:
-    return clustered([fires(case.activation, tau) for case in cases], [case.document for case in cases])
+def _share(flags: Sequence[bool], cases: Sequence[ScoredCase]) -> Proportion:
+    return clustered(flags, [case.document for case in cases])
 
 
 def _share_silent(cases: Sequence[ScoredCase], stratum: Stratum, tau: float) -> Proportion:
     members = [case for case in cases if case.stratum == stratum]
-    return clustered([not fires(case.activation, tau) for case in members], [case.document for case in members])
+    return _share([not fires(case.activation, tau) for case in members], members)
 
 
 def specificity(

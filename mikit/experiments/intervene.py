@@ -12,7 +12,7 @@ from torch import Tensor
 from mikit.experiments.directions import Direction, control_directions
 from mikit.experiments.measure import eligible_ids, lens_tokens, most_moved
 from mikit.experiments.setting import Setting
-from mikit.experiments.steering import Changes, changes, continuations, following_kl, prompt_sites
+from mikit.experiments.steering import Changes, Site, changes, continuations, following_kl, prompt_sites
 from mikit.settings import Protocol
 from mikit.trace import Completion, Control, Dose, Intervention, LensToken, Observation
 
@@ -45,8 +45,16 @@ def why_null(kl: float, random_kl: float, protocol: Protocol) -> str | None:
     return None
 
 
-def intervene(setting: Setting, feature: int, observation: Observation) -> Intervention:
-    """What adding `dose * ref * W_dec[feature]` does on the `explain` prompts, beside its controls at the scoring dose."""
+def intervene(setting: Setting, feature: int, observation: Observation, illustrate: bool = True) -> Intervention:
+    """What adding `dose * ref * W_dec[feature]` does on the `explain` prompts, beside its controls at the scoring dose.
+
+    Args:
+        setting: target, prompts, doses.
+        feature: the latent.
+        observation: gives its scale and its neighbours.
+        illustrate: also what is shown and never scored, which takes most of the time: what the model goes on with, and
+            how far the effect reaches into text that follows.
+    """
     if observation.ref <= 0:
         return _nothing_to_steer(setting)
     target, protocol = setting.target, setting.protocol
@@ -64,7 +72,6 @@ def intervene(setting: Setting, feature: int, observation: Observation) -> Inter
     random_kl = float(np.median([control.kl for control in controls if control.kind == "random_direction"]))
     reason = why_null(doses[at_dose].kl, random_kl, protocol)
     effect = own.logprob[at_dose].mean(0)
-    written = _clean_continuations(setting, FOLLOWING)
     return Intervention(
         position=protocol.position,
         doses=doses,
@@ -74,8 +81,8 @@ def intervene(setting: Setting, feature: int, observation: Observation) -> Inter
         random_kl=random_kl,
         promoted=_moved(setting, tokens, effect, 1, N_MOVED),
         suppressed=_moved(setting, tokens, effect, -1, N_MOVED),
-        teacher_forced=following_kl(target, sites, written, dose * unit_dose, setting.batch).tolist(),
-        completions=_completions(setting, dose * unit_dose, dose),
+        teacher_forced=_following(setting, sites, dose * unit_dose) if illustrate else [],
+        completions=_completions(setting, dose * unit_dose, dose) if illustrate else [],
         controls=controls,
         n_prompts=len(prompts),
     )
@@ -119,9 +126,16 @@ def _controls(
             cosine=direction.cosine,
             kl=float(kl.mean()),
             promoted=_moved(setting, tokens, logprob.mean(0), 1, setting.protocol.n_output_tokens),
+            suppressed=_moved(setting, tokens, logprob.mean(0), -1, setting.protocol.n_output_tokens),
         )
         for direction, logprob, kl in zip(directions, beside.logprob, beside.kl, strict=True)
     ]
+
+
+def _following(setting: Setting, sites: Sequence[Site], vector: Float[Tensor, " d_model"]) -> list[float]:
+    """Mean KL at each teacher-forced position behind the steered prompts, nats."""
+    written = _clean_continuations(setting, FOLLOWING)
+    return following_kl(setting.target, sites, written, vector, setting.batch).tolist()
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""Rules on token texts: where a rule matches, what it says in English, which tokens can satisfy it.
+"""Rules on token texts: where a rule matches, and which tokens can satisfy it.
 
 Forms of a token, judged on its text without surrounding white space unless it says otherwise:
 `digits` only digits; `capitalized` starts with a capital and is not `uppercase` (a single capital is capitalized);
@@ -6,22 +6,9 @@ Forms of a token, judged on its text without surrounding white space unless it s
 `word_start` begins with a space; `word_part` letters alone, without a space before them.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 
 from mikit.trace import Clause, Form, Rule
-
-SHOWN_TOKENS = 8
-"""Tokens that a description names before it counts the rest."""
-
-FORM_NAMES: dict[Form, str] = {
-    "digits": "digits",
-    "capitalized": "a capitalized token",
-    "uppercase": "a token in capitals",
-    "punctuation": "punctuation",
-    "word_start": "a token that begins with a space",
-    "word_part": "a piece of a word without a space before it",
-}
 
 
 def _is_uppercase(stripped: str) -> bool:
@@ -106,49 +93,3 @@ def trigger_texts(rule: Rule, vocab_texts: Iterable[str]) -> list[str]:
     """The distinct token texts that satisfy the own-token conditions of some clause that has any, in the order given."""
     tests = [token_test(clause) for clause in rule.any_of if constrains_token(clause)]
     return [text for text in dict.fromkeys(vocab_texts) if any(test(text) for test in tests)]
-
-
-def quoted(text: str) -> str:
-    """A token as people see it: in quotes, line breaks and the like escaped."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def listed(tokens: Sequence[str], shown: int = SHOWN_TOKENS) -> str:
-    """Tokens as a phrase: the first few by name, then how many more."""
-    if not tokens:
-        return "no token"
-    names = [quoted(token) for token in tokens[:shown]]
-    if len(tokens) > shown:
-        return f"{', '.join(names)} or {len(tokens) - shown} more"
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _token_phrase(clause: Clause) -> str:
-    named = listed(clause.tokens) if clause.tokens is not None else None
-    kind = FORM_NAMES[clause.form] if clause.form is not None else None
-    affixes = [
-        f"{verb} with {quoted(affix)}"
-        for verb, affix in (("starts", clause.prefix), ("ends", clause.suffix))
-        if affix is not None
-    ]
-    if named:
-        qualities = ([f"is {kind}"] if kind else []) + affixes
-        return named + (f" where it {' and '.join(qualities)}" if qualities else "")
-    if affixes:
-        return f"{kind or 'a token'}{' that' if kind != 'digits' else ' where it'} {' and '.join(affixes)}"
-    return kind or "any token"
-
-
-def describe_clause(clause: Clause) -> str:
-    """One clause as a phrase, such as `" pear" directly after " the"`."""
-    phrase = _token_phrase(clause)
-    if clause.after is None:
-        return phrase
-    if clause.within == 1:
-        return f"{phrase} directly after {listed(clause.after)}"
-    return f"{phrase} when {listed(clause.after)} stands among the {clause.within} tokens before it"
-
-
-def describe(rule: Rule) -> str:
-    """The rule as one English sentence."""
-    return f"Fires on {'; or on '.join(map(describe_clause, rule.any_of))}."

@@ -40,6 +40,8 @@ def sources_hash(params: Params) -> str:
     files = sorted(file for file in (paths.PACKAGE / "targets").rglob("*") if file.suffix not in {".py", ".pyc"})
     if given:
         files += paths.texts(given) if given.is_dir() else [given]
+    if params.planted_spec and (spec := paths.existing(params.planted_spec)):
+        files.append(spec)
     return value_hash([[file.name, file_hash(file)] for file in files if file.is_file()])
 
 

@@ -18,6 +18,7 @@ from mikit.trace import (
     GateVerdict,
     InputScore,
     Meta,
+    Null,
     Observation,
     OutputScore,
     Proportion,
@@ -87,7 +88,17 @@ def summary(model: str, meta: Meta) -> list[str]:
         if reason := meta.gate_pass.reasons.get(end):
             lines.append(f"  {'':<16} {reason}")
     lines.append(f"  {'confirmed' if meta.confirmed else 'not confirmed'}")
-    return [viz.visible(line) for line in lines]
+    return [viz.visible(line) for line in [*lines, *null_lines(meta.nulls)]]
+
+
+def null_lines(nulls: Mapping[str, Null]) -> list[str]:
+    """What the gates said of explanations that must not pass, a line each."""
+    lines = []
+    for name, null in nulls.items():
+        verdicts = ", ".join(f"{end} {verdict}" for end, verdict in null.gates.items())
+        role = "reference" if name == "random_reference" else "must not pass"
+        lines.append(f"  {role}: {NULL_NAMES[name][0].lower()}{NULL_NAMES[name][1:]}: {verdicts}")
+    return lines
 
 
 def write_report(trace: Trace, path: Path) -> None:

@@ -27,9 +27,9 @@ R = TypeVar("R", bound=Record)
 
 
 @lru_cache(maxsize=2)
-def _target(name: str, layer: int) -> Target:
+def _target(name: str, layer: int, planted_spec: str | None, planted_seed: int | None) -> Target:
     """One process keeps the targets that it loaded last: a warm kernel loads none twice."""
-    return load_target(name, layer)
+    return load_target(name, layer, planted_spec, planted_seed)
 
 
 class Recorded(NamedTuple):
@@ -72,7 +72,8 @@ class Run:
     @cached_property
     def target(self) -> Target:
         """The language model and its SAE."""
-        target = _target(self.params.model, self.params.layer)
+        given = self.params
+        target = _target(given.model, given.layer, given.planted_spec, given.planted_seed)
         target.check_feature(self.feature)
         return target
 

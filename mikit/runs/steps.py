@@ -6,8 +6,9 @@ from mikit.experiments.intervene import intervene as intervene_on
 from mikit.experiments.output_score import choose_output, score_output
 from mikit.experiments.texts import design_experiment
 from mikit.runs.found import Found, chosen
+from mikit.runs.judging import Subject, chain_of
 from mikit.runs.run import Run, step
-from mikit.runs.verdict import chain_of, trace_of
+from mikit.runs.verdict import trace_of
 from mikit.trace import (
     Chain,
     InputEval,
@@ -80,12 +81,10 @@ def score_outputs(run: Run) -> OutputEval:
 def test_chain(run: Run) -> Chain:
     """Whether the feature is what carries the effect: five causal checks of the best pair, on `select`."""
     return chain_of(
-        run,
-        "select",
-        run.need(observe),
-        run.need(intervene),
+        Subject(run.setting, run.feature, run.need(observe), run.need(intervene)),
         chosen(run.need(hypothesise_input).hypotheses, run.need(score_inputs).chosen),
         chosen(run.need(hypothesise_output).hypotheses, run.need(score_outputs).chosen),
+        "select",
     )
 
 

@@ -6,113 +6,49 @@ import time
 
 import mikit
 from mikit.evidence.prompts import prompts_hash
-from mikit.experiments.checks import functional_score, run_checks
-from mikit.experiments.input_score import score_input
-from mikit.experiments.output_score import score_output
-from mikit.experiments.texts import design_experiment
-from mikit.gates import is_confirmed, judge_gates
+from mikit.gates import NO_TEXT, is_confirmed
 from mikit.runs.found import Found
+from mikit.runs.judging import Judged, Subject, judge
 from mikit.runs.nulls import try_nulls
 from mikit.runs.run import Run
 from mikit.trace import (
-    Chain,
     Estimate,
     FinalMetrics,
-    InputHypothesis,
     InputRound,
-    InputScore,
     Interpretations,
-    Intervention,
     Meta,
     Null,
-    Observation,
-    OutputHypothesis,
     OutputRound,
-    OutputScore,
     Proportion,
     Provenance,
-    Split,
     Status,
     TokenCost,
     Trace,
 )
 
-SILENT_KINDS = ("dead", "special_only")
-"""Kinds for which there is no text to explain."""
 LIBRARIES = ("torch", "transformers", "numpy", "scipy", "safetensors", "pydantic", "papermill")
-
-
-def chain_of(
-    run: Run,
-    split: Split,
-    observation: Observation,
-    intervention: Intervention,
-    input_choice: InputHypothesis | None,
-    output_choice: OutputHypothesis | None,
-) -> Chain:
-    """The five checks of a pair on one split; none where there is nothing to check."""
-    if intervention.null or output_choice is None:
-        why = intervention.null_reason or "there is no output hypothesis to check"
-        return Chain(split=split, best_pair=None, checks=[], functional_score=None, explanation=f"No chain: {why}.")
-    checks = run_checks(run.setting, run.feature, observation, intervention, output_choice, split)
-    if input_choice is None:
-        return Chain(
-            split=split,
-            best_pair=None,
-            checks=checks,
-            functional_score=functional_score(checks),
-            explanation=f"What makes the feature fire is not known; where it fires, {_lower(output_choice.text)}",
-        )
-    return Chain(
-        split=split,
-        best_pair=(input_choice.id, output_choice.id),
-        checks=checks,
-        functional_score=functional_score(checks),
-        plausibility=run.explainer.plausibility(input_choice.text, output_choice.text),
-        explanation=f"The feature {_lower(input_choice.text).rstrip('.')}; there it {_lower(output_choice.text)}",
-    )
-
-
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
 
 
 def trace_of(run: Run, found: Found) -> Trace:
     """Score the chosen pair once on `confirm`, judge it, try the nulls, and put everything together."""
     start = time.monotonic()
     observation = found.observation
-    if observation.feature_kind in SILENT_KINDS:
-        return _assemble(run, found, "dead", None, None, None, {}, time.monotonic() - start)
-    input_score, output_score = _confirm_input(run, found), _confirm_output(run, found)
-    chain = chain_of(run, "confirm", observation, found.intervention, found.input_choice, found.output_choice)
-    nulls = try_nulls(run, found) if run.params.nulls else {}
-    return _assemble(run, found, "complete", input_score, output_score, chain, nulls, time.monotonic() - start)
-
-
-def _confirm_input(run: Run, found: Found) -> InputScore | None:
-    if found.input_choice is None:
-        return None
-    experiment = design_experiment(run.setting, found.input_choice, "confirm", run.protocol.n_confirm)
-    return score_input(run.setting, run.feature, found.observation, found.input_choice, experiment)
-
-
-def _confirm_output(run: Run, found: Found) -> OutputScore | None:
-    if found.output_choice is None:
-        return None
-    return score_output(run.setting, run.feature, found.observation, found.intervention, found.output_choice, "confirm")
+    subject = Subject(run.setting, run.feature, observation, found.intervention)
+    silent = observation.feature_kind in NO_TEXT
+    judged = judge(subject, found.input_choice, found.output_choice, "confirm")
+    nulls = try_nulls(subject, found.input_choice) if run.params.nulls and not silent else {}
+    return _assemble(run, found, "dead" if silent else "complete", judged, nulls, time.monotonic() - start)
 
 
 def _assemble(
     run: Run,
     found: Found,
     status: Status,
-    input_score: InputScore | None,
-    output_score: OutputScore | None,
-    chain: Chain | None,
+    judged: Judged,
     nulls: dict[str, Null],
     own_seconds: float,
 ) -> Trace:
-    gates = judge_gates(found.observation, input_score, output_score, chain, found.intervention, run.protocol)
+    input_score, output_score, chain, gates = judged.input_score, judged.output_score, judged.chain, judged.gates
     files = run.directory.files()
     seconds = {f"step{step}": file.seconds for step, file in files.items() if step < 9} | {"step9": own_seconds}
     intervals: dict[str, Estimate | Proportion] = {}

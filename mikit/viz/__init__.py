@@ -2,6 +2,7 @@
 
 from mikit.viz.inputs import plot_activations, plot_case_activations, plot_input_scores, plot_logit_lens
 from mikit.viz.outputs import plot_controls, plot_doses, plot_output_score, plot_token_effects
+from mikit.viz.rates import plot_rates
 from mikit.viz.saes import plot_density
 from mikit.viz.svg import inline_svg
 from mikit.viz.text import visible
@@ -20,6 +21,7 @@ __all__ = [
     "plot_input_scores",
     "plot_logit_lens",
     "plot_output_score",
+    "plot_rates",
     "plot_token_effects",
     "protocol_of",
     "show_windows",

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from mikit.evidence.vocabulary import Vocabulary
-from mikit.explainers.rules import describe, matcher
+from mikit.explainers.rules import matcher
+from mikit.explainers.sentences import describe
 from mikit.explainers.statistical.authoring import write_cases
 from mikit.explainers.statistical.output import claimed, output_hypotheses
 from mikit.explainers.statistical.search import find_rules

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 
-from mikit.explainers.rules import FORM_TESTS, describe_clause, listed, normal, token_test
-from mikit.trace import Clause, Intervention, LensToken, OutputHypotheses, OutputHypothesis
+from mikit.explainers.rules import FORM_TESTS, normal, token_test
+from mikit.explainers.sentences import describe_clause, describe_output, listed
+from mikit.trace import Clause, Direction, Intervention, LensToken, OutputHypotheses, OutputHypothesis
 
 MAX_LIST = 50
 MIN_LIST = 20
@@ -20,8 +20,6 @@ STRONGER = 1.25
 """Suppression comes first where it is this many times as strong as promotion."""
 FORM_SHARE, FORM_FALSE_SHARE = 0.7, 0.3
 """A form covers this share of the head at least, and at most that share of what controls promote."""
-
-Direction = Literal["promotes", "suppresses"]
 
 
 def strength(moved: Sequence[LensToken]) -> float:
@@ -43,8 +41,7 @@ def _list(moved: Sequence[LensToken], direction: Direction, floor: float) -> Out
     tokens = list(dict.fromkeys(token.token for token in clear))[:MAX_LIST]
     if not tokens:
         return None
-    verb = "Raises" if direction == "promotes" else "Lowers"
-    text = f"{verb} the probability that the next token is {listed(tokens)}."
+    text = describe_output(direction, listed(tokens))
     return OutputHypothesis(id="O", text=text, direction=direction, kind="list", tokens=tokens)
 
 
@@ -70,8 +67,7 @@ def _form(moved: Sequence[LensToken], direction: Direction, controls: Sequence[s
     if not good:
         return None
     rule = max(good, key=lambda entry: entry[0] - entry[1])[2]
-    verb = "Raises" if direction == "promotes" else "Lowers"
-    text = f"{verb} the probability that the next token is {describe_clause(rule)}, such as {listed(head, 5)}."
+    text = describe_output(direction, f"{describe_clause(rule)}, such as {listed(head, 5)}")
     return OutputHypothesis(id="O", text=text, direction=direction, kind="form", rule=rule)
 
 

@@ -20,17 +20,18 @@ LAYER = 0
 __all__ = ["LAYER", "NAME", "load"]
 
 
-def load(spec: Path | None = None, seed: int = 0) -> Target:
+def load(spec: Path | None = None, seed: int | None = None) -> Target:
     """The planted model of a spec: the same for the same spec and seed.
 
     Args:
         spec: a YAML file like `planted.yaml`, which is used if there is none.
-        seed: of everything that a spec leaves to chance.
+        seed: of everything that a spec leaves to chance; the spec's own if None.
 
     Raises:
         BadInput: the spec has a fault; one line says where.
     """
     plan = read_spec(spec)
+    seed = plan.seed if seed is None else seed
     lexicon = lexicon_of(plan)
     latents = latents_of(plan, lexicon, seed)
     directions = directions_of(latents, seed)

@@ -114,7 +114,10 @@ def _basis(width: int, seed: int) -> Float[np.ndarray, "width width"]:
 
 
 def _themes(latents: tuple[Latent, ...], seed: int) -> Iterator[list[int]]:
-    """Groups of latents that move words; never one that is declared to be near another, nor one without an effect."""
-    members = [i for i, latent in enumerate(latents) if latent.has_effect and latent.near is None]
+    """Groups of latents that promote words; never one that is declared to be near another.
+
+    One that only suppresses would promote the words of its group, by accident and yet truly.
+    """
+    members = [i for i, latent in enumerate(latents) if latent.promotes and latent.near is None]
     order = np.random.default_rng([seed, 3]).permutation(members)
     yield from ([int(i) for i in order[start : start + THEME_SIZE]] for start in range(0, len(order), THEME_SIZE))

@@ -142,9 +142,9 @@ def _companions(spec: Spec, lexicon: Lexicon, declared: list[Latent], seed: int)
     rng = np.random.default_rng([seed, 1])
     read = {i for latent in declared for trigger in latent.triggers for i in (*trigger.own, *trigger.cues)}
     free = [name for name, ids in lexicon.classes.items() if name not in lexicon.neutral and not read.issuperset(ids)]
-    taken = {i for latent in declared for i in (*latent.promotes, *latent.suppresses)}
+    taken = {i for latent in declared for i in latent.promotes}
     content = [name for name, ids in lexicon.classes.items() if name not in lexicon.neutral and len(ids) > 5]
-    # what a declared feature moves is left to it, if that leaves enough
+    # what a declared feature promotes is left to it, if that leaves enough
     targets = [name for name in content if not taken.intersection(lexicon.classes[name])]
     targets = targets if len(targets) > spec.companions.classes else content
     made = []

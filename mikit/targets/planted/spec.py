@@ -137,6 +137,8 @@ class Spec(_Part):
 
     roles: dict[str, Role] = Field(min_length=1)
     features: tuple[Feature, ...] = Field(min_length=1)
+    seed: int = Field(default=0, ge=0)
+    """Of everything that the spec leaves to chance."""
     strength: float = Field(default=1.5, gt=0)
     documents: Documents = Documents()
     companions: Companions | None = None

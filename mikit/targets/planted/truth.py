@@ -35,6 +35,8 @@ class Truth:
     suppresses: frozenset[str]
     feature_kind: FeatureKind | None
     """What the evidence step ought to call it; None for the latent of a role."""
+    near: str | None
+    """The feature whose direction is declared to be close to this one's."""
     gates: dict[Gate, GateVerdict] | None
     """What a perfect pipeline finds at each end; None for the latent of a role."""
 
@@ -55,7 +57,7 @@ class Truth:
         return sorted({*self.fires(tokens), *(i for i, token in enumerate(tokens) if token in self.faint)})
 
 
-def truths(spec: Path | None = None, seed: int = 0) -> tuple[Truth, ...]:
+def truths(spec: Path | None = None, seed: int | None = None) -> tuple[Truth, ...]:
     """The truth of every latent, by index.
 
     Raises:
@@ -63,7 +65,8 @@ def truths(spec: Path | None = None, seed: int = 0) -> tuple[Truth, ...]:
     """
     plan = read_spec(spec)
     lexicon = lexicon_of(plan)
-    return tuple(_truth(i, latent, plan, lexicon) for i, latent in enumerate(latents_of(plan, lexicon, seed)))
+    latents = latents_of(plan, lexicon, plan.seed if seed is None else seed)
+    return tuple(_truth(i, latent, plan, lexicon) for i, latent in enumerate(latents))
 
 
 def _truth(index: int, latent: Latent, spec: Spec, lexicon: Lexicon) -> Truth:
@@ -81,6 +84,7 @@ def _truth(index: int, latent: Latent, spec: Spec, lexicon: Lexicon) -> Truth:
         promotes=_texts(lexicon, latent.promotes),
         suppresses=_texts(lexicon, latent.suppresses),
         feature_kind=_feature_kind(latent),
+        near=declared.near if declared else None,
         gates=_gates(latent),
     )
 
@@ -117,4 +121,6 @@ def _gates(latent: Latent) -> dict[Gate, GateVerdict] | None:
         return {"input": "none", "output": "none", "chain": "none"}
     at_input: GateVerdict = "undecided" if latent.kind in ("dense", "rare") else "pass"
     after: GateVerdict = "pass" if latent.has_effect else "none"
-    return {"input": at_input, "output": after, "chain": after}
+    # too few places fire in the documents of `confirm` to ablate the feature at
+    at_chain: GateVerdict = "undecided" if latent.kind == "rare" and latent.has_effect else after
+    return {"input": at_input, "output": after, "chain": at_chain}

@@ -1,0 +1,113 @@
+"""An explanation judged: its input and its output hypothesis scored on one split, the causal checks, and the gates."""
+
+from dataclasses import dataclass
+
+from mikit.experiments.checks import functional_score, run_checks
+from mikit.experiments.input_score import score_input
+from mikit.experiments.output_score import score_output
+from mikit.experiments.setting import Setting
+from mikit.experiments.texts import design_experiment
+from mikit.gates import NO_TEXT, judge_gates
+from mikit.trace import (
+    Chain,
+    Gates,
+    InputHypothesis,
+    InputScore,
+    Intervention,
+    Observation,
+    OutputHypothesis,
+    OutputScore,
+    Split,
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A feature with what was measured of it before any explanation of it is judged."""
+
+    setting: Setting
+    feature: int
+    observation: Observation
+    """Of step 1."""
+    intervention: Intervention
+    """Of step 5."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the gates say of an explanation, and why."""
+
+    input_score: InputScore | None
+    """None without an input hypothesis."""
+    output_score: OutputScore | None
+    """None without an output hypothesis, and where the intervention is null."""
+    chain: Chain
+    gates: Gates
+
+
+def judge(
+    subject: Subject, input_hypothesis: InputHypothesis | None, output_hypothesis: OutputHypothesis | None, split: Split
+) -> Judged:
+    """Score a pair of hypotheses, whoever wrote them, on texts and prompts of one split.
+
+    Of a feature that no text fires nothing is scored: all its gates are `none`.
+    """
+    if subject.observation.feature_kind in NO_TEXT:
+        input_hypothesis = output_hypothesis = None
+    input_score = input_score_of(subject, input_hypothesis, split) if input_hypothesis else None
+    output_score = output_score_of(subject, output_hypothesis, split) if output_hypothesis else None
+    chain = chain_of(subject, input_hypothesis, output_hypothesis, split)
+    gates = judge_gates(
+        subject.observation, input_score, output_score, chain, subject.intervention, subject.setting.protocol
+    )
+    return Judged(input_score, output_score, chain, gates)
+
+
+def input_score_of(subject: Subject, hypothesis: InputHypothesis, split: Split) -> InputScore:
+    """A hypothesis scored on texts made for it: `n_confirm` a group on `confirm`, `n_select` elsewhere."""
+    protocol = subject.setting.protocol
+    n = protocol.n_confirm if split == "confirm" else protocol.n_select
+    experiment = design_experiment(subject.setting, hypothesis, split, n)
+    return score_input(subject.setting, subject.feature, subject.observation, hypothesis, experiment)
+
+
+def output_score_of(subject: Subject, hypothesis: OutputHypothesis, split: Split) -> OutputScore | None:
+    """A hypothesis scored on the tokens that the feature moves; None for a feature that moves none."""
+    if subject.intervention.null:
+        return None
+    return score_output(subject.setting, subject.feature, subject.observation, subject.intervention, hypothesis, split)
+
+
+def chain_of(
+    subject: Subject,
+    input_hypothesis: InputHypothesis | None,
+    output_hypothesis: OutputHypothesis | None,
+    split: Split,
+) -> Chain:
+    """The five checks of a pair; none where there is nothing to check."""
+    if subject.intervention.null or output_hypothesis is None:
+        why = subject.intervention.null_reason or "there is no output hypothesis to check"
+        return Chain(split=split, best_pair=None, checks=[], functional_score=None, explanation=f"No chain: {why}.")
+    checks = run_checks(
+        subject.setting, subject.feature, subject.observation, subject.intervention, output_hypothesis, split
+    )
+    if input_hypothesis is None:
+        return Chain(
+            split=split,
+            best_pair=None,
+            checks=checks,
+            functional_score=functional_score(checks),
+            explanation=f"What makes the feature fire is not known; where it fires, {_lower(output_hypothesis.text)}",
+        )
+    return Chain(
+        split=split,
+        best_pair=(input_hypothesis.id, output_hypothesis.id),
+        checks=checks,
+        functional_score=functional_score(checks),
+        plausibility=subject.setting.explainer.plausibility(input_hypothesis.text, output_hypothesis.text),
+        explanation=f"The feature {_lower(input_hypothesis.text).rstrip('.')}; there it {_lower(output_hypothesis.text)}",
+    )
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
