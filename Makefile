@@ -29,7 +29,7 @@ STRIP := $(BIN)/nbstripout --keep-id --extra-keys \
 	"metadata.papermill cell.metadata.papermill metadata.widgets metadata.language_info.version"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab calibrate report test test-slow test-browser lint types format strip bench clean
+.PHONY: help setup demo lab lessons calibrate report test test-slow test-browser lint types format strip bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; \
@@ -63,6 +63,9 @@ demo: setup ## the nine notebooks on one feature of the embedded model, offline
 
 lab: setup ## JupyterLab, opened on the index notebook
 	$(BIN)/jupyter lab notebooks/index.ipynb
+
+lessons: setup ## FOLDER=… copies of the lessons for learners, without solutions; outputs/lessons if not said
+	$(BIN)/mikit lessons $(FOLDER)
 
 calibrate: setup ## how far the verdicts can be trusted: planted truth over 5 seeds, 60 features of the embedded model (an hour or more)
 	@mkdir -p outputs/calibration

@@ -286,6 +286,36 @@ def report(run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="Folder of 
     typer.echo(run_dir / "report.html")
 
 
+@app.command(epilog="Example: mikit grade submissions/*.json")
+def grade(
+    files: Annotated[list[Path], Argument(metavar="FILE...", help="Submission files that lessons wrote.")],
+    csv: Annotated[Path | None, Option("--csv", metavar="FILE", help="Write the table to this file as well.")] = None,
+) -> None:
+    """Grade what students submitted: a line for each file, from instances made anew."""
+    from mikit.tasks.gradebook import grade_files, lines, write_csv
+
+    graded = grade_files(files)
+    for line in lines(graded):
+        typer.echo(line)
+    if csv is not None:
+        write_csv(graded, csv)
+    if faults := sum(bool(one.fault) for one in graded):
+        raise BadInput(f"{faults} of {len(graded)} files could not be graded: valid: files that lessons wrote")
+
+
+@app.command(epilog="Example: mikit lessons outputs/lessons")
+def lessons(
+    folder: Annotated[
+        Path | None, Argument(metavar="FOLDER", help="Where to write; outputs/lessons if not given.")
+    ] = None,
+) -> None:
+    """Write copies of the lessons for learners, without the solutions."""
+    from mikit.tasks.lessons import write_lessons
+
+    for path in write_lessons(folder or paths.outputs() / "lessons"):
+        typer.echo(path)
+
+
 def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 

@@ -19,7 +19,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        with temporary.open("rb") as file:
+        # "r+b": Windows syncs only what is open for writing
+        with temporary.open("r+b") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
