@@ -104,7 +104,7 @@ def judge_output(intervention: Intervention | None, score: OutputScore | None, p
     if intervention is not None and intervention.null:
         return "none", _null(intervention)
     if score is None:
-        return "undecided", "There is no output hypothesis to score."
+        return "undecided", "There is no output hypothesis that could be scored."
     return _compared([("output score", score.score, "prompts", protocol.gate_output)])
 
 

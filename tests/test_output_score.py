@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from planted_lab import TRUTH, lab, true_list
 
 from mikit.errors import MikitError
+from mikit.experiments.intervene import intervene
 from mikit.experiments.matching import case_of, looks_of, matched, script_of
 from mikit.experiments.measure import measure
 from mikit.experiments.output_score import choose_output, choose_tokens, normal_interval, rates, score_output
+from mikit.runs.judging import Subject, judge
 from mikit.trace import Estimate, OutputScore
 
 PROMOTING = ["lantern", "article", "fruits", "birds_or_professions", "bank_of_a_river", "digits", "spices"]
@@ -174,3 +176,16 @@ def test_an_interval_follows_the_spread_and_stays_in_range():
     low, high = normal_interval(0.9, np.linspace(0.2, 0.8, 50))
     assert low == pytest.approx(0.9 - 1.959964 * np.linspace(0.2, 0.8, 50).std())
     assert high == 1.0
+
+
+@pytest.mark.parametrize("n_eligible", [0, 1, 30])
+def test_a_language_too_small_for_distractors_leaves_the_gate_undecided(made, n_eligible):
+    """With 50 eligible tokens or fewer all of them count as the feature's own, and nothing is left to compare with."""
+    feature, seen = TRUTH["fruits"].index, made.observation(TRUTH["fruits"].index)
+    counts = np.sort(made.setting.vocabulary.counts)[::-1]
+    protocol = made.setting.protocol.model_copy(update={"min_token_count": int(counts[n_eligible]) + 1})
+    small = dataclasses.replace(made.setting, protocol=protocol)
+    subject = Subject(small, feature, seen, intervene(small, feature, seen, illustrate=False))
+    judged = judge(subject, None, true_list("fruits"), "select")
+    assert judged.gates.output == "undecided"
+    assert judged.gates.chain != "pass"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mikit.calibration.records import FeatureTrials, PlantedTrials, Trial
 from mikit.experiments.statistics import wilson
+from mikit.gates import ROUNDING
 from mikit.settings import Protocol
 from mikit.trace import CHECKS, Proportion
 
@@ -73,13 +74,13 @@ def _input(coverage: str, least: float) -> Callable[[Trial], bool]:
         score = trial.input_score
         if score is None or trial.gates.input in ("undecided", "none"):
             return False
-        return (getattr(score, coverage).value or 0) >= least and (score.rejection.value or 0) >= least
+        return (getattr(score, coverage).value or 0) + ROUNDING >= least <= (score.rejection.value or 0) + ROUNDING
 
     return passes
 
 
 def _output(least: float) -> Callable[[Trial], bool]:
-    return lambda trial: trial.output_score is not None and trial.output_score.score.value >= least
+    return lambda trial: trial.output_score is not None and trial.output_score.score.value + ROUNDING >= least
 
 
 VARIANTS: Mapping[str, Callable[[Trial], bool]] = {

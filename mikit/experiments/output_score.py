@@ -13,12 +13,17 @@ from mikit.experiments.setting import Setting
 from mikit.trace import Estimate, Intervention, Observation, OutputHypothesis, OutputScore, Split
 
 RESAMPLES = 200
+
 OWN = 50
 """Tokens that count as the feature's own: never distractors."""
 Z = 1.959964
 """Standard deviations to the end of a 95 % interval."""
 A_CONTROL = 50
 """Tokens that each control offers as distractors."""
+
+
+class Unscorable(MikitError):
+    """A hypothesis can't be scored: nothing to compare with, or nothing could be judged. The gate is left undecided."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def score_output(
     The interval is a bootstrap over prompts: each resample picks its own targets and distractors.
 
     Raises:
-        MikitError: controls move nothing but the feature's own tokens, or nothing could be judged.
+        Unscorable: controls move nothing but the feature's own tokens, or nothing could be judged.
     """
     measured = measure(setting, feature, observation, intervention, split)
     sign = 1 if hypothesis.direction == "promotes" else -1
@@ -112,7 +117,7 @@ def score_output(
     true, false = rates(choices[0], claimed, judged)
     scores = np.array([np.subtract(*rates(choice, claimed, judged)) for choice in choices])
     if np.isnan(scores[0]):
-        raise MikitError(f"{hypothesis.id} can't be scored on {split}: no distractor was found, or no token judged")
+        raise Unscorable(f"{hypothesis.id} can't be scored on {split}: no distractor was found, or no token judged")
     low, high = normal_interval(true - false, scores[1:][~np.isnan(scores[1:])])
     targets, distractors = choices[0].targets, choices[0].distractors
     return OutputScore(

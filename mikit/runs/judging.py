@@ -1,10 +1,11 @@
 """An explanation judged: its input and its output hypothesis scored on one split, the causal checks, and the gates."""
 
+import logging
 from dataclasses import dataclass
 
 from mikit.experiments.checks import functional_score, run_checks
 from mikit.experiments.input_score import score_input
-from mikit.experiments.output_score import score_output
+from mikit.experiments.output_score import Unscorable, score_output
 from mikit.experiments.setting import Setting
 from mikit.experiments.texts import design_experiment
 from mikit.gates import NO_TEXT, judge_gates
@@ -19,6 +20,8 @@ from mikit.trace import (
     OutputScore,
     Split,
 )
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,15 @@ def input_score_of(subject: Subject, hypothesis: InputHypothesis, split: Split) 
 
 
 def output_score_of(subject: Subject, hypothesis: OutputHypothesis, split: Split) -> OutputScore | None:
-    """A hypothesis scored on the tokens that the feature moves; None for a feature that moves none."""
+    """A hypothesis scored on the tokens that the feature moves; None where there is nothing to score it on."""
     if subject.intervention.null:
         return None
-    return score_output(subject.setting, subject.feature, subject.observation, subject.intervention, hypothesis, split)
+    given = subject.setting, subject.feature, subject.observation, subject.intervention
+    try:
+        return score_output(*given, hypothesis, split)
+    except Unscorable as why:
+        log.warning("%s", why)
+        return None
 
 
 def chain_of(

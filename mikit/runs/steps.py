@@ -3,10 +3,10 @@
 from mikit.evidence.observe import observe as observe_feature
 from mikit.experiments.input_score import choose_input, score_input
 from mikit.experiments.intervene import intervene as intervene_on
-from mikit.experiments.output_score import choose_output, score_output
+from mikit.experiments.output_score import choose_output
 from mikit.experiments.texts import design_experiment
 from mikit.runs.found import Found, chosen
-from mikit.runs.judging import Subject, chain_of
+from mikit.runs.judging import Subject, chain_of, output_score_of
 from mikit.runs.run import Run, step
 from mikit.runs.verdict import trace_of
 from mikit.trace import (
@@ -69,11 +69,9 @@ def hypothesise_output(run: Run) -> OutputHypotheses:
 @step(7, OutputEval)
 def score_outputs(run: Run) -> OutputEval:
     """Which hypothesis tells moved tokens from matched distractors best, on the `select` prompts."""
-    observation, intervention = run.need(observe), run.need(intervene)
-    scores = [
-        score_output(run.setting, run.feature, observation, intervention, hypothesis, "select")
-        for hypothesis in run.need(hypothesise_output).hypotheses
-    ]
+    subject = Subject(run.setting, run.feature, run.need(observe), run.need(intervene))
+    tried = [output_score_of(subject, each, "select") for each in run.need(hypothesise_output).hypotheses]
+    scores = [score for score in tried if score is not None]
     return OutputEval(per_hypothesis=scores, chosen=choose_output(scores))
 
 
