@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mikit.errors import BadInput, MikitError
+from mikit.files import fingerprint
 from mikit.runs.directory import RunDirectory
-from mikit.runs.freshness import READS, STEPS, descendants, inputs_of, is_fresh, stale_steps
+from mikit.runs.freshness import READS, STEPS, descendants, inputs_of, is_fresh, sources_hash, stale_steps
 from mikit.settings import make_params
 from mikit.trace import StepFile
 
@@ -155,3 +156,55 @@ def test_a_folder_that_cannot_be_made_is_bad_input(directory, tmp_path):
     (tmp_path / "outputs").write_text("a file")
     with pytest.raises(BadInput, match="can't be written"), directory.lock():
         pass
+
+
+# --- a model and an SAE of the user's
+
+
+@pytest.fixture
+def users_own(tmp_path, monkeypatch):
+    """A model in a folder, Gemma's checkpoint, and SAEs by folder and below a root; what is in the files does not matter."""
+    for name in ("model", "gemma/gemma-2-2b", "sae", "root/layer_3/width_16k/average_l0_90"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("model/model.safetensors", "gemma/gemma-2-2b/config.json", "sae/sae_weights.safetensors",
+                 "root/layer_3/width_16k/average_l0_90/params.npz"):  # fmt: skip
+        (tmp_path / name).write_bytes(b"weights")
+    monkeypatch.setenv("SAE_MODEL_CHECKPOINT_PATH", str(tmp_path / "gemma"))
+    monkeypatch.setenv("SAE_ROOT", str(tmp_path / "root"))
+    return tmp_path
+
+
+OWN = [
+    ({"model": "{}/model", "sae": "{}/sae"}, "model/model.safetensors"),
+    ({"model": "{}/model", "sae": "{}/sae"}, "sae/sae_weights.safetensors"),
+    ({"model": "gemma-2-2b", "layer": 3}, "gemma/gemma-2-2b/config.json"),
+    ({"model": "gemma-2-2b", "layer": 3}, "root/layer_3/width_16k/average_l0_90/params.npz"),
+    ({"model": "gemma-2-2b", "layer": 3, "sae_root": "{}/root"}, "root/layer_3/width_16k/average_l0_90/params.npz"),
+]
+
+
+@pytest.mark.parametrize("given, replaced", OWN)
+def test_weights_replaced_in_place_make_a_run_stale(users_own, given, replaced):
+    params = make_params({n: v.format(users_own) if isinstance(v, str) else v for n, v in given.items()})
+    before = sources_hash(params)
+    assert sources_hash(params) == before
+    (users_own / replaced).write_bytes(b"others!")
+    assert sources_hash(params) != before
+
+
+def test_targets_that_bring_everything_read_nothing_of_the_users(users_own):
+    before = sources_hash(make_params({}))
+    (users_own / "root/layer_3/width_16k/average_l0_90/params.npz").write_bytes(b"others!")
+    assert sources_hash(make_params({})) == before
+
+
+@pytest.mark.parametrize("place", [0, 40 << 20, (80 << 20) - 1])
+def test_a_large_file_is_told_from_another_by_a_few_blocks(tmp_path, place):
+    path = tmp_path / "large.safetensors"
+    with path.open("wb") as file:
+        file.truncate(80 << 20)
+    before = fingerprint(path)
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(b"x")
+    assert fingerprint(path) != before

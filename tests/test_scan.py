@@ -53,6 +53,16 @@ def alone(planted, store):
     return acts
 
 
+WHOLE_RUN = """
+import sys
+from pathlib import Path
+from mikit import explain_feature
+explain_feature(model="planted", feature=3, corpus=sys.argv[1], corpus_tokens=None, document_tokens=None, nulls=False)
+print(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
+"""
+"""Prints the peak memory of a run in MiB."""
+
+
 def _interrupt(*_):
     raise KeyboardInterrupt
 
@@ -203,6 +213,19 @@ class TestMemory:
             for tokens in (100_000, 1_000_000)
         )
         assert large - small < 64
+
+    @pytest.mark.slow
+    def test_ten_times_the_tokens_need_hardly_more_memory_for_a_whole_run(self, planted, tmp_path):
+        """All nine steps in a process of their own, on made-up text in the planted model's words."""
+        rng = np.random.default_rng(0)
+        words = np.array(" ".join(text for _, text in planted.own_documents).split())
+        peaks = []
+        for tokens in (50_000, 500_000):
+            corpus = tmp_path / f"{tokens}.jsonl"
+            texts = (" ".join(rng.choice(words, 250)) for _ in range(tokens // 250))
+            corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+            peaks.append(float(subprocess.check_output([sys.executable, "-c", WHOLE_RUN, corpus], text=True)))
+        assert peaks[1] - peaks[0] < 96
 
 
 class TestTheStoreOnDisk:

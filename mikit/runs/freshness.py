@@ -4,10 +4,14 @@ A step is fresh when what it read and its params are unchanged. What it read is 
 step before it that it uses, of the evidence, and of the files that the evidence is made from.
 """
 
+import contextlib
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from mikit import paths
-from mikit.files import file_hash, value_hash
+from mikit.errors import BadInput
+from mikit.files import file_hash, fingerprint, value_hash
 from mikit.settings import Params
 from mikit.trace import StepFile
 
@@ -24,6 +28,9 @@ READS: Mapping[int, tuple[int, ...]] = {
     9: tuple(range(1, 9)),
 }
 """The steps whose outputs each step reads."""
+
+OWN_SAE = ("planted", "smollm2-135m")
+"""Models that bring their SAE."""
 
 Files = Mapping[int, StepFile]
 """The step files that exist, by step."""
@@ -42,7 +49,24 @@ def sources_hash(params: Params) -> str:
         files += paths.texts(given) if given.is_dir() else [given]
     if params.planted_spec and (spec := paths.existing(params.planted_spec)):
         files.append(spec)
-    return value_hash([[file.name, file_hash(file)] for file in files if file.is_file()])
+    own = [[file.name, file_hash(file)] for file in files if file.is_file()]
+    return value_hash([*own, *([file.name, fingerprint(file)] for file in target_files(params))])
+
+
+def target_files(params: Params) -> list[Path]:
+    """The files of a model and an SAE that lie in folders of the user's: replaced in place, they make a run stale."""
+    from mikit.targets.gemma_scope import find_sae
+
+    checkpoints = os.environ.get("SAE_MODEL_CHECKPOINT_PATH") if "gemma" in params.model else None
+    below = f"{checkpoints}/{params.model.rpartition('/')[2]}" if checkpoints else None
+    given = (params.model, params.sae, checkpoints, below)
+    places = [path for name in given if name and (path := paths.existing(name))]
+    root = params.sae_root or os.environ.get("SAE_ROOT")
+    if root and not params.sae and params.model not in OWN_SAE and (folder := paths.existing(root)):
+        with contextlib.suppress(BadInput):
+            places.append(find_sae(folder, params.layer, params.sae_width, params.sae_l0))
+    found = [file for place in places for file in (sorted(place.iterdir()) if place.is_dir() else [place])]
+    return [file for file in found if file.suffix in {".json", ".safetensors", ".npz", ".model"} and file.is_file()]
 
 
 def inputs_of(step: int, files: Files) -> dict[str, str]:
