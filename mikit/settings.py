@@ -133,14 +133,17 @@ def fault(error: ValidationError, where: str, origins: Mapping[str, str] | None 
         origins: origin by name, for values that came from elsewhere.
     """
     first, *rest = error.errors()
+    message = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
     parts = [str(part) for part in first["loc"]]
+    if not parts:
+        # of several parameters together: the message names them
+        return BadInput(f"{where}: {message}")
     name = ".".join(parts)
     named = next((known for known in (name, ".".join(parts[:2]), parts[0]) if known in (origins or {})), None)
     origin = (origins or {}).get(named or "", where)
     if first["type"] == "extra_forbidden":
         return unknown_name(name, origin)
     more = f" (and {len(rest)} more)" if rest else ""
-    message = first["msg"].removeprefix("Value error, ").replace("Input should", "should")
     return BadInput(f"{origin}: {name} = {first['input']!r}: {message}{more}")
 
 

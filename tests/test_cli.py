@@ -56,6 +56,8 @@ def ends_with(monkeypatch):
         (["run", "--run", "../x"], "run = '../x'"),
         (["run", "--run", "a/b"], "run = 'a/b'"),
         (["run", "--set", "seed"], "valid: name=value"),
+        (["run", "--model", "smollm2-135m", "--planted-seed", "1"], "planted_seed is given with model 'smollm2-135m'"),
+        (["run", "--planted-spec", "none.yaml"], "there is no file none.yaml: valid: a YAML file like"),
         (["run", "--set", "protocol.n_selct=3"], "did you mean 'protocol.n_select'"),
         (["run", "--set", "seed=3", "--seed", "4"], "also given as --seed"),
         (["fetch", "corpse"], "did you mean 'corpus'"),
