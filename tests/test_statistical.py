@@ -304,6 +304,7 @@ def intervention(
             cosine=0.0,
             kl=0.2,
             promoted=lens(others, 2 * noise, noise),
+            suppressed=lens(others, -2 * noise, -noise),
         )
         for i in range(4)
     ]
