@@ -99,7 +99,7 @@ def firing_share(activations, truth):
 
 def test_it_is_small(planted):
     assert sum(weight.numel() for weight in planted.model.parameters()) <= 1_000_000
-    assert 900 <= planted.vocab_size <= 1100
+    assert 900 <= planted.vocab_size <= 1200
 
 
 def test_it_is_a_transformers_model_that_is_never_trained(planted):

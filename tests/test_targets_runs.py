@@ -31,8 +31,10 @@ def command(capsys):
 def test_the_options_of_a_target_are_those_of_the_run():
     params = make_params({"sae": "x", "sae_root": "y", "sae_width": "65k", "sae_l0": 72, "device": "cpu",
                           "dtype": "bfloat16", "batch": 8})  # fmt: skip
-    assert options_of(params) == Options("x", "y", "65k", 72, "cpu", "bfloat16", 8)
+    assert options_of(params) == Options("x", "y", "65k", 72, "cpu", "bfloat16", batch=8)
     assert options_of(Params()) == Options()
+    planted = make_params({"planted_spec": "my.yaml", "planted_seed": 3})
+    assert options_of(planted) == Options(planted_spec="my.yaml", planted_seed=3)
 
 
 @pytest.mark.parametrize(
