@@ -8,6 +8,7 @@ import ctypes
 import os
 import resource
 import signal
+import struct
 import sys
 import sysconfig
 from contextlib import suppress
@@ -33,6 +34,8 @@ NOT_STANDARD = {"site-packages", "dist-packages"}
 FIRST_USER = 61_000
 """Users that no system account has: as root, each worker becomes one of them."""
 USERS = 4_096
+CAPABILITIES = 0x20080522
+"""Version of the interface, see capset(2)."""
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -92,11 +95,7 @@ def confine(level: Level, limits: Limits, number: int, ruleset: int | None, kern
     os.sched_setaffinity(0, {cores[number % len(cores)]})
     _limit(limits, kernel)
     if os.geteuid() == 0 and level != "none":
-        user = FIRST_USER + number % USERS
-        resource.setrlimit(resource.RLIMIT_NPROC, (64, 64) if kernel else (1, 1))
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
+        _give_up_root(FIRST_USER + number % USERS, kernel)
     die_with_parent()
     not_dumpable()
     made = calls.make_filter(open_files=level == "full", kernel=kernel) if level != "none" else None
@@ -107,6 +106,22 @@ def confine(level: Level, limits: Limits, number: int, ruleset: int | None, kern
         os.close(ruleset)
     if made is not None:
         made.load()
+
+
+def _give_up_root(user: int, kernel: bool) -> None:
+    """Become a user of one's own; or, where only root may read Python's files, stay root without any capability."""
+    os.setgroups([])
+    if all(_open_to_all(path) for path in (_standard(), *_places())):
+        resource.setrlimit(resource.RLIMIT_NPROC, (64, 64) if kernel else (1, 1))
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    header, nothing = struct.pack("=Ii", CAPABILITIES, 0), bytes(24)
+    if _libc.capset(header, nothing):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def _open_to_all(path: Path) -> bool:
+    return all(folder.stat().st_mode & 0o001 for folder in (path, *path.parents))
 
 
 def _limit(limits: Limits, kernel: bool) -> None:

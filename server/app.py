@@ -1,0 +1,14 @@
+"""`uvicorn server.app:app`, from a checkout: the server of `mikit.arena`."""
+
+from mikit.arena import server as arena
+
+app = arena.app
+
+
+def main() -> None:
+    """Serve, with the options of `mikit serve`."""
+    arena.main()
+
+
+if __name__ == "__main__":
+    main()
