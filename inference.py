@@ -40,14 +40,17 @@ class Lines:
         print(" ".join(line.splitlines()), file=self._stream, flush=True)
 
     def start(self, task: str) -> None:
+        """A task begins."""
         self._write(f"[START] task={task} env={ENVIRONMENT} model={MODEL_NAME}")
 
     def step(self, number: int, action: dict[str, Any], reward: float, done: bool, error: str | None) -> None:
+        """A step was taken."""
         shown = json.dumps(action, ensure_ascii=True)
         told = " ".join(error.split()) if error else "null"
         self._write(f"[STEP] step={number} action={shown} reward={reward:.2f} done={str(done).lower()} error={told}")
 
     def end(self, success: bool, rewards: list[float]) -> None:
+        """A task is over."""
         shown = ",".join(f"{reward:.2f}" for reward in rewards)
         self._write(f"[END] success={str(success).lower()} steps={len(rewards)} rewards={shown}")
 
@@ -59,7 +62,9 @@ def action_in(reply: str) -> dict[str, Any]:
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(candidate.strip())
             if isinstance(found, dict):
-                chosen = {name: found[name] for name in ("python_code", "solution_target") if found.get(name) is not None}
+                chosen = {
+                    name: found[name] for name in ("python_code", "solution_target") if found.get(name) is not None
+                }
                 if chosen:
                     return chosen
     return {}
@@ -114,6 +119,7 @@ class Nothing:
         self._why = why
 
     def reset(self, **_given: Any) -> Any:
+        """Say why not."""
         raise RuntimeError(self._why)
 
 

@@ -322,7 +322,9 @@ def serve(
     port: Annotated[int, Option("--port", min=1, max=65535, help="Where to listen.")] = 8000,
     split: Annotated[str | None, Option("--split", metavar="NAME", help="train, or test with a secret.")] = None,
     submissions: Annotated[str | None, Option("--submissions", metavar="N", help="Per episode. [default: 1]")] = None,
-    sessions: Annotated[str | None, Option("--sessions", metavar="N", help="Connections at once. [default: 64]")] = None,
+    sessions: Annotated[
+        str | None, Option("--sessions", metavar="N", help="Connections at once. [default: 64]")
+    ] = None,
     wall_s: Annotated[str | None, Option("--wall-s", metavar="N", help="Seconds for one step. [default: 30]")] = None,
     isolation: Annotated[
         str | None, Option("--isolation", metavar="LEVEL", help="The strictest to try. [default: full]")

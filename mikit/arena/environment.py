@@ -20,7 +20,9 @@ from mikit.tasks.instance import valid_difficulty, valid_seed
 FIRST = next(iter(TASKS))
 DIFFICULTY = "classic"
 SEEDS = 2**31
-NO_EPISODE = 'no episode yet: reset first, such as {"task_id": "task1"}; plain HTTP keeps no session between requests, /ws does'
+NO_EPISODE = (
+    'no episode yet: reset first, such as {"task_id": "task1"}; plain HTTP keeps no session between requests, /ws does'
+)
 RESET_FIELDS = ("task_id", "seed", "difficulty", "episode_id")
 LONGEST_ID = 255
 SHOWN = 200
@@ -62,9 +64,7 @@ class ArenaEnvironment(Environment[ArenaAction, ArenaObservation, ArenaState]):
             raise BadInput(f"episode_id: valid: a text of 1 to {LONGEST_ID} characters")
         self.close()
         instance = generate(task.id, difficulty, seed, self._settings.secret, self._settings.split)
-        self._episode = episode.Episode(
-            episode_id or str(uuid.uuid4()), instance, self._settings, self._sandbox
-        )
+        self._episode = episode.Episode(episode_id or str(uuid.uuid4()), instance, self._settings, self._sandbox)
         self._records.keep(self._episode)
         return self._observation(self._episode.opening, None)
 

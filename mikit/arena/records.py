@@ -50,7 +50,9 @@ def notebook_of(episode: Episode) -> dict[str, Any]:
     if more:
         setup = setup.replace("split)\nmodel", "split\n)\nmodel")
     cells = [
-        _markdown(0, f"{episode.opening}\nSeed {instance.seed}, difficulty {instance.difficulty}, network {episode.digest}."),
+        _markdown(
+            0, f"{episode.opening}\nSeed {instance.seed}, difficulty {instance.difficulty}, network {episode.digest}."
+        ),
         _code(1, setup, "", None),
         *(_cell(number, step) for number, step in enumerate(list(episode.steps), start=2)),
     ]
@@ -59,7 +61,12 @@ def notebook_of(episode: Episode) -> dict[str, Any]:
         "metadata": {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
-            "mikit": {"episode_id": episode.id, "task_id": instance.task.id, "seed": instance.seed, "solved": episode.solved},
+            "mikit": {
+                "episode_id": episode.id,
+                "task_id": instance.task.id,
+                "seed": instance.seed,
+                "solved": episode.solved,
+            },
         },
         "nbformat": 4,
         "nbformat_minor": 5,

@@ -64,7 +64,9 @@ def make_app(settings: ArenaSettings, sandbox: Sandbox) -> FastAPI:
     @app.get("/specimen", tags=["Environment Info"], summary="A model as safetensors: what an agent may see, no more")
     def specimen(task_id: str, seed: int, difficulty: str = DIFFICULTY) -> Response:
         made = generate(task_id, difficulty, seed, settings.secret, settings.split).specimen
-        return Response(save(dict(made.weights)), media_type="application/octet-stream", headers={"x-digest": made.digest()})
+        return Response(
+            save(dict(made.weights)), media_type="application/octet-stream", headers={"x-digest": made.digest()}
+        )
 
     @app.get("/episodes/{episode_id}/notebook", tags=["Environment Info"], summary="An episode as a Jupyter notebook")
     def notebook(episode_id: str) -> Response:

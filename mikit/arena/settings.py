@@ -42,7 +42,7 @@ class ArenaSettings:
     """The strictest level to try."""
     allow_unsafe: bool = False
     """Serve also where code cannot be confined."""
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     """Of each worker."""
 
 

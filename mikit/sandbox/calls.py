@@ -6,25 +6,118 @@ import os
 from contextlib import suppress
 from typing import Any
 
-ANYWHERE = """
-    read readv write writev pread64 preadv lseek close close_range dup fstat fstatfs newfstatat stat lstat statx access
-    faccessat faccessat2 readlink readlinkat getcwd getdents64 fadvise64
-    poll ppoll select pselect6 recvfrom sendto
-    mmap munmap mprotect mremap madvise brk mincore membarrier
-    rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack rt_sigpending pause
-    clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrusage sysinfo uname
-    getitimer setitimer alarm
-    getpid getppid gettid getuid geteuid getgid getegid getgroups getresuid getresgid getpgrp getpgid getsid getpriority
-    getrlimit sched_yield sched_getaffinity sched_getparam sched_getscheduler getcpu
-    futex set_robust_list get_robust_list rseq set_tid_address arch_prctl getrandom restart_syscall exit exit_group
-""".split()
+ANYWHERE = [
+    "read",
+    "readv",
+    "write",
+    "writev",
+    "pread64",
+    "preadv",
+    "lseek",
+    "close",
+    "close_range",
+    "dup",
+    "fstat",
+    "fstatfs",
+    "newfstatat",
+    "stat",
+    "lstat",
+    "statx",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "readlink",
+    "readlinkat",
+    "getcwd",
+    "getdents64",
+    "fadvise64",
+    "poll",
+    "ppoll",
+    "select",
+    "pselect6",
+    "recvfrom",
+    "sendto",
+    "mmap",
+    "munmap",
+    "mprotect",
+    "mremap",
+    "madvise",
+    "brk",
+    "mincore",
+    "membarrier",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "sigaltstack",
+    "rt_sigpending",
+    "pause",
+    "clock_gettime",
+    "clock_getres",
+    "clock_nanosleep",
+    "nanosleep",
+    "gettimeofday",
+    "time",
+    "times",
+    "getrusage",
+    "sysinfo",
+    "uname",
+    "getitimer",
+    "setitimer",
+    "alarm",
+    "getpid",
+    "getppid",
+    "gettid",
+    "getuid",
+    "geteuid",
+    "getgid",
+    "getegid",
+    "getgroups",
+    "getresuid",
+    "getresgid",
+    "getpgrp",
+    "getpgid",
+    "getsid",
+    "getpriority",
+    "getrlimit",
+    "sched_yield",
+    "sched_getaffinity",
+    "sched_getparam",
+    "sched_getscheduler",
+    "getcpu",
+    "futex",
+    "set_robust_list",
+    "get_robust_list",
+    "rseq",
+    "set_tid_address",
+    "arch_prctl",
+    "getrandom",
+    "restart_syscall",
+    "exit",
+    "exit_group",
+]
 """Reading what is open, talking over the one socket that it has, memory, time, and questions about oneself. `mmap` may make code executable: that is no way around a filter."""
 FILES = ["open", "openat"]
 """To open files; Landlock says which. Where there is no Landlock, none."""
-KERNEL = """
-    accept4 accept shutdown getsockopt setsockopt getsockname getpeername sendmsg recvmsg socketpair
-    eventfd2 epoll_create1 epoll_ctl epoll_wait epoll_pwait pipe2 pipe ioctl
-""".split()
+KERNEL = [
+    "accept4",
+    "accept",
+    "shutdown",
+    "getsockopt",
+    "setsockopt",
+    "getsockname",
+    "getpeername",
+    "sendmsg",
+    "recvmsg",
+    "socketpair",
+    "eventfd2",
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_wait",
+    "epoll_pwait",
+    "pipe2",
+    "pipe",
+    "ioctl",
+]
 """What a Jupyter kernel needs besides: sockets that it is handed, not such as it opens."""
 CLONE_THREAD = 0x00010000
 CLONE_VM = 0x00000100

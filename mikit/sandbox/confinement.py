@@ -22,12 +22,53 @@ Level = Literal["full", "no-landlock", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """From the strictest."""
 
-PACKAGES = """
-    torch torchgen functorch numpy numpy.libs scipy scipy.libs sympy mpmath networkx einops jaxtyping pandas
-    IPython ipykernel traitlets stack_data executing asttokens pure_eval pygments decorator jedi parso prompt_toolkit wcwidth
-    matplotlib_inline typing_extensions six dateutil comm zmq pyzmq.libs tornado jupyter_client jupyter_core psutil
-    platformdirs jinja2 markupsafe filelock fsspec packaging opt_einsum sklearn
-""".split()
+PACKAGES = [
+    "torch",
+    "torchgen",
+    "functorch",
+    "numpy",
+    "numpy.libs",
+    "scipy",
+    "scipy.libs",
+    "sympy",
+    "mpmath",
+    "networkx",
+    "einops",
+    "jaxtyping",
+    "pandas",
+    "IPython",
+    "ipykernel",
+    "traitlets",
+    "stack_data",
+    "executing",
+    "asttokens",
+    "pure_eval",
+    "pygments",
+    "decorator",
+    "jedi",
+    "parso",
+    "prompt_toolkit",
+    "wcwidth",
+    "matplotlib_inline",
+    "typing_extensions",
+    "six",
+    "dateutil",
+    "comm",
+    "zmq",
+    "pyzmq.libs",
+    "tornado",
+    "jupyter_client",
+    "jupyter_core",
+    "psutil",
+    "platformdirs",
+    "jinja2",
+    "markupsafe",
+    "filelock",
+    "fsspec",
+    "packaging",
+    "opt_einsum",
+    "sklearn",
+]
 """What a worker may import later on. Nothing of mikit: who could import the generators could make the truth of a known seed."""
 LIBRARIES = ("/lib64", "/usr/lib64", f"/usr/lib/{os.uname().machine}-linux-gnu")
 NOT_STANDARD = {"site-packages", "dist-packages"}

@@ -269,7 +269,9 @@ class Worker:
         bound = self._sandbox.limits.output_bytes
         encoded = text.encode("utf-8", "replace")
         # room for the worker's own note on what it left out
-        return text if len(encoded) <= bound + 100 else encoded[:bound].decode("utf-8", "ignore") + "\n... output left out"
+        return (
+            text if len(encoded) <= bound + 100 else encoded[:bound].decode("utf-8", "ignore") + "\n... output left out"
+        )
 
     def _ended(self, why: str) -> Output:
         status = self.close()

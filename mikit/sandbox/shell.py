@@ -22,9 +22,11 @@ class Bounded(io.TextIOBase):
         self._cut = False
 
     def writable(self) -> bool:
+        """It is."""
         return True
 
     def write(self, text: str) -> int:
+        """Keep what there is room for."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if not self._cut and text:

@@ -55,7 +55,9 @@ class _Zygote:
         self._control, self._limits = control, limits
         self._level: Level = "none"
         self._number = 0
-        self._ruleset = landlock.read_only(confinement.readable(), confinement.listable()) if landlock.version() else None
+        self._ruleset = (
+            landlock.read_only(confinement.readable(), confinement.listable()) if landlock.version() else None
+        )
         self._shell = shell.make_shell(folder)
         self._serve = worker.serve
         self._only = worker.only
