@@ -14,12 +14,53 @@ import sys
 
 import pyseccomp
 
-REFUSED = """
-    acct add_key bpf clock_adjtime clock_settime create_module delete_module finit_module fsconfig fsmount fsopen fspick
-    init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load keyctl
-    lookup_dcookie mount mount_setattr move_mount move_pages nfsservctl open_by_handle_at open_tree perf_event_open
-    pivot_root quotactl reboot request_key setns settimeofday swapoff swapon umount2 unshare uselib userfaultfd ustat vhangup
-""".split()
+REFUSED = [
+    "acct",
+    "add_key",
+    "bpf",
+    "clock_adjtime",
+    "clock_settime",
+    "create_module",
+    "delete_module",
+    "finit_module",
+    "fsconfig",
+    "fsmount",
+    "fsopen",
+    "fspick",
+    "init_module",
+    "io_uring_enter",
+    "io_uring_register",
+    "io_uring_setup",
+    "ioperm",
+    "iopl",
+    "kcmp",
+    "kexec_file_load",
+    "kexec_load",
+    "keyctl",
+    "lookup_dcookie",
+    "mount",
+    "mount_setattr",
+    "move_mount",
+    "move_pages",
+    "nfsservctl",
+    "open_by_handle_at",
+    "open_tree",
+    "perf_event_open",
+    "pivot_root",
+    "quotactl",
+    "reboot",
+    "request_key",
+    "setns",
+    "settimeofday",
+    "swapoff",
+    "swapon",
+    "umount2",
+    "unshare",
+    "uselib",
+    "userfaultfd",
+    "ustat",
+    "vhangup",
+]
 KEPT = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 """Docker's capabilities: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind, net_raw, chroot, mknod, audit, setfcap."""
 NAMESPACES = 0x7E020000

@@ -3,12 +3,12 @@
 import asyncio
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from statistics import mean
 
 import httpx
 import nbformat
@@ -23,6 +23,7 @@ from openenv.core.generic_client import GenericEnvClient
 
 from mikit import paths
 from mikit.arena import ArenaAction, ArenaClient
+from mikit.arena.baselines import LOOK, POLICIES
 from mikit.arena.environment import ArenaEnvironment
 from mikit.arena.episode import Episode
 from mikit.arena.server import make_app
@@ -32,28 +33,6 @@ from mikit.sandbox import Limits, Sandbox
 from mikit.tasks import TASKS, generate, make, solvers
 from mikit.tasks.catalogue import PUBLIC
 
-LOOK = {
-    # what an agent might write: it finds the answer in the network alone
-    "task1": "w = model.layer.weight.double()\nif hasattr(model, 'inner'): w = w @ model.inner.weight.double()\n"
-    "m = w.abs().amax(0)\n[int(i) for i in torch.where(m < 1e-6 * m.max())[0]]",
-    "task2": "v = lambda *p: model.activations(torch.tensor([p], dtype=torch.float32))[0] * model.readout.weight[0]\n"
-    "s = (v(1,1,0) - v(1,-1,0) - v(-1,1,0) + v(-1,-1,0)) / 4\n[int(i) for i in torch.where(s.abs() >= 0.01)[0]]",
-    "task3": """
-n = torch.arange(97); pairs = torch.cartesian_prod(n, n)[::31]
-tokens = torch.cat([pairs, torch.full((len(pairs), 1), 97)], 1); answers = pairs.sum(1) % 97
-clean = model.embed.weight.clone(); found = []
-for f in range(1, 49):
-    a = 2 * torch.pi * f * n.double() / 97
-    b = (torch.stack([a.cos(), a.sin()], 1) * (2 / 97) ** .5).float()
-    model.embed.weight[:97] = clean[:97] - b @ (b.T @ clean[:97])
-    if (model(tokens).argmax(-1) == answers).float().mean() < .5: found.append(f)
-    model.embed.weight.copy_(clean)
-found""",
-    "task4": "v = lambda *p: model.activations(torch.tensor([p], dtype=torch.float32))[0] * model.readout.weight[0]\n"
-    "s = ((v(0,0,1) - v(0,0,-1)) / 2).abs()\n"
-    "m = torch.stack([(v(a,b,c) - v(0,0,c)).abs() for a in (-1,1) for b in (-1,1) for c in (-1,0,1)]).amax(0)\n"
-    "[int(i) for i in torch.where((s >= .02) & (m < .1 * s))[0]]",
-}
 SETTINGS = ArenaSettings(limits=Limits(wall_s=10.0), sessions=40)
 
 
@@ -85,7 +64,8 @@ def workers(sandbox):
 
 
 def answer_in(text: str) -> list[int]:
-    return json.loads(text[text.index("[", text.index("]:") + 1) :])
+    """What the reference's code printed last."""
+    return json.loads(text.strip().splitlines()[-1])
 
 
 class Raw:
@@ -401,29 +381,13 @@ def test_a_session_that_spins_does_not_hold_up_another(url, workers):
 # What an agent that looks at nothing can get.
 
 
-def hill_climb(env: ArenaEnvironment, task: str, seed: int) -> float:
-    """Every allowed step submits: the best so far with one number changed, as long as the reward or the text changes."""
-    seen = env.reset(seed=seed, task_id=task)
-    domain = list(generate(task, "classic", 0, PUBLIC).domain)
-    draw = random.Random(seed)
-    best, best_reward, total = set(draw.sample(domain, 3)), -1.0, 0.0
-    for _ in range(30):
-        tried = best ^ {draw.choice(domain)} or best
-        seen = env.step(ArenaAction(solution_target=sorted(tried)))
-        total += seen.reward
-        if seen.reward > best_reward:
-            best, best_reward = tried, seen.reward
-    return total
-
-
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("submissions", [1, 3])
 def test_a_blind_hill_climber_gets_less_than_a_fifth(sandbox, task, submissions):
-    settings = ArenaSettings(submissions=submissions, limits=SETTINGS.limits)
-    env = ArenaEnvironment(settings, sandbox)
-    rewards = [hill_climb(env, task, seed) for seed in range(6)]
+    env = ArenaEnvironment(ArenaSettings(submissions=submissions, limits=SETTINGS.limits), sandbox)
+    rewards = [POLICIES["blind hill-climber"](env, task, "classic", seed) for seed in range(6)]
     env.close()
-    assert sum(rewards) / len(rewards) < 0.2
+    assert mean(rewards) < 0.2
 
 
 # An episode as a notebook, and a lab against a server.

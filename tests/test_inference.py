@@ -11,9 +11,9 @@ from arena_server import Scripted, served
 
 pytest.importorskip("openenv")
 
-from test_arena import LOOK, answer_in
 
 from mikit import paths
+from mikit.arena.baselines import LOOK
 from mikit.arena.server import make_app
 from mikit.arena.settings import ArenaSettings
 from mikit.sandbox import Limits, Sandbox
@@ -70,6 +70,10 @@ def parsed(out: str) -> dict[str, dict]:
             current["success"], current = end[1] == "true", None
     assert current is None and list(played) == TASKS
     return played
+
+
+def answer_in(text: str) -> list[int]:
+    return json.loads(text.strip().splitlines()[-1])
 
 
 def solver(count, messages, wrap=lambda text: text):

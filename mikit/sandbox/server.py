@@ -7,6 +7,7 @@ is no message ends the worker. A worker's word counts for the text of its own ou
 import json
 import logging
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -27,7 +28,7 @@ from safetensors.numpy import save
 
 from mikit import paths
 from mikit.errors import BadInput, MikitError, one_of
-from mikit.sandbox import frames
+from mikit.sandbox import frames, kernel
 from mikit.sandbox.confinement import LEVELS, Level
 from mikit.sandbox.limits import Limits
 
@@ -48,6 +49,8 @@ ENVIRONMENT = {
     "OMP_THREAD_LIMIT": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    # a thread's own arena takes 64 MB of address space
+    "MALLOC_ARENA_MAX": "1",
     "LANG": "C.UTF-8",
 }
 """All that a zygote's environment holds, beside a folder that is its home for a while."""
@@ -150,9 +153,43 @@ class Sandbox:
         Raises:
             SandboxFailed: it did not get ready.
         """
+        worker = self._fork([])
+        self._give(worker, {"architecture": architecture, "config": dict(config)}, weights)
+        return worker
+
+    def start_kernel(
+        self, architecture: str, config: Mapping[str, Any], weights: Mapping[str, np.ndarray]
+    ) -> "tuple[Worker, dict[str, Any]]":
+        """A new worker that is a Jupyter kernel, with a model, and what a Jupyter client needs to connect to it.
+
+        The server does not see what client and kernel say to each other: time and length of output are the client's to bound.
+
+        Args:
+            architecture: a name in `mikit.tasks.models.ARCHITECTURES`.
+            config: keyword arguments of that class.
+            weights: state dict, float32.
+
+        Returns:
+            The worker, to be closed, and connection information as in a Jupyter connection file.
+
+        Raises:
+            SandboxFailed: it did not get ready.
+        """
+        prefix = self._folder / f"kernel-{secrets.token_hex(4)}"
+        about = kernel.connection_info(prefix, secrets.token_hex(16))
+        sockets = kernel.listen(prefix)
+        try:
+            worker = self._fork([one.fileno() for one in sockets], kernel=True)
+        finally:
+            for one in sockets:
+                one.close()
+        self._give(worker, {"architecture": architecture, "config": dict(config), "kernel": about}, weights)
+        return worker, about
+
+    def _fork(self, descriptors: list[int], kernel: bool = False) -> "Worker":
         ours, theirs = socket.socketpair()
         try:
-            answer = self._ask({"do": "fork"}, [theirs.fileno()])
+            answer = self._ask({"do": "fork", "kernel": kernel}, [theirs.fileno(), *descriptors])
         except SandboxFailed:
             ours.close()
             raise
@@ -161,13 +198,14 @@ class Sandbox:
         if "pid" not in answer:
             ours.close()
             raise SandboxFailed(f"no new worker: {answer['error']}")
-        worker = Worker(self, answer["pid"], ours)
+        return Worker(self, answer["pid"], ours)
+
+    def _give(self, worker: "Worker", about: dict[str, Any], weights: Mapping[str, np.ndarray]) -> None:
         try:
-            worker.give(architecture, config, weights)
+            worker.give(about, weights)
         except (frames.Broken, frames.Late) as error:
             status = worker.close()
             raise SandboxFailed(f"a worker did not get ready: {error or 'too slow'} (status {status})") from None
-        return worker
 
     def _ask(self, request: dict[str, Any], descriptors: list[int] | None = None) -> dict[str, Any]:
         """One request to the zygote, and its answer; one at a time."""
@@ -217,9 +255,9 @@ class Worker:
         # a worker that does not read cannot hold the server up
         connection.settimeout(sandbox.limits.start_s)
 
-    def give(self, architecture: str, config: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> None:
+    def give(self, about: dict[str, Any], weights: Mapping[str, np.ndarray]) -> None:
         """Hand the model over, once, and wait until the worker is ready."""
-        frames.send(self._connection, {"architecture": architecture, "config": dict(config)})
+        frames.send(self._connection, about)
         frames.send_bytes(self._connection, save({name: np.ascontiguousarray(w) for name, w in weights.items()}))
         answer = frames.receive(self._connection, self._sandbox.limits.start_s)
         if "ready" not in answer:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from mikit.sandbox import confinement, frames, landlock
 from mikit.sandbox.confinement import LEVELS, Level
+from mikit.sandbox.kernel import load as load_kernel
 from mikit.sandbox.limits import Limits
 
 FORKED = 0
@@ -59,7 +60,7 @@ class _Zygote:
             landlock.read_only(confinement.readable(), confinement.listable()) if landlock.version() else None
         )
         self._shell = shell.make_shell(folder)
-        self._serve = worker.serve
+        self._serve, self._serve_kernel = worker.serve, worker.serve_kernel
         self._only = worker.only
         # what is here now is in all workers for good: the collector need not look at it, nor copy its pages
         import gc
@@ -106,10 +107,12 @@ class _Zygote:
             if not data:
                 return
             request = json.loads(data)
-            answer = self._fork(descriptors) if request["do"] == "fork" else self._wait(request["pid"])
+            answer = (
+                self._fork(descriptors, request["kernel"]) if request["do"] == "fork" else self._wait(request["pid"])
+            )
             self._control.sendall(json.dumps(answer).encode())
 
-    def _fork(self, descriptors: list[int]) -> dict[str, Any]:
+    def _fork(self, descriptors: list[int], kernel: bool) -> dict[str, Any]:
         self._number += 1
         try:
             pid = os.fork()
@@ -118,18 +121,23 @@ class _Zygote:
                 os.close(descriptor)
             return {"error": str(error)}
         if pid == FORKED:
-            self._become_worker(descriptors)
+            self._become_worker(descriptors, kernel)
         for descriptor in descriptors:
             os.close(descriptor)
         return {"pid": pid}
 
-    def _become_worker(self, descriptors: list[int]) -> NoReturn:
+    def _become_worker(self, descriptors: list[int], kernel: bool) -> NoReturn:
         self._control.detach()
         connection = socket.socket(fileno=descriptors[0])
         try:
             self._only({*descriptors, *([self._ruleset] if self._ruleset is not None else [])})
-            confinement.confine(self._level, self._limits, self._number, self._ruleset)
-            self._serve(connection, self._shell, self._limits)
+            if kernel:
+                load_kernel()
+            confinement.confine(self._level, self._limits, self._number, self._ruleset, kernel)
+            if kernel:
+                self._serve_kernel(connection, descriptors[1:])
+            else:
+                self._serve(connection, self._shell, self._limits)
         except frames.Broken:
             pass
         except BaseException as error:
