@@ -1,10 +1,8 @@
 """The OpenEnv server: what clients send and get, and that nothing they do breaks it."""
 
 import asyncio
+import importlib
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -33,7 +31,7 @@ from mikit.sandbox import Limits, Sandbox
 from mikit.tasks import TASKS, generate, make, solvers
 from mikit.tasks.catalogue import PUBLIC
 
-SETTINGS = ArenaSettings(limits=Limits(wall_s=10.0), sessions=40)
+SETTINGS = ArenaSettings(limits=Limits(wall_s=4.0), sessions=40)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,8 @@ class Raw:
     """A websocket that speaks the protocol by hand."""
 
     def __init__(self, url: str) -> None:
-        self._socket = connect(url.replace("http", "ws") + "/ws")
+        self._context = connect(url.replace("http", "ws") + "/ws")
+        self._socket = self._context.__enter__()
 
     def __enter__(self):
         return self
@@ -224,7 +223,6 @@ def test_what_is_no_action_costs_a_step_and_not_the_submission(raw, action, erro
     "message, code",
     [
         ("{", "INVALID_JSON"),
-        ("[" * 5000, "INVALID_JSON"),
         ('{"type": "fly"}', "UNKNOWN_TYPE"),
         ('{"type": "step", "data": {"python_code": 3}}', "VALIDATION_ERROR"),
         ('{"type": "step", "data": {"solution": [1]}}', "VALIDATION_ERROR"),
@@ -249,8 +247,9 @@ def test_a_message_that_is_wrong_is_answered_by_its_kind_and_the_session_goes_on
 
 
 def test_a_message_that_is_no_object_is_answered_with_an_error(url, workers):
-    with Raw(url) as made:
-        assert made.text("[1]")["type"] == "error"
+    for message in ("[1]", "[" * 5000, "3"):
+        with Raw(url) as made:
+            assert made.text(message)["type"] == "error"
     with Raw(url) as made:
         assert made.send("reset", task_id="task1")["type"] == "observation"
 
@@ -385,7 +384,7 @@ def test_a_session_that_spins_does_not_hold_up_another(url, workers):
 @pytest.mark.parametrize("submissions", [1, 3])
 def test_a_blind_hill_climber_gets_less_than_a_fifth(sandbox, task, submissions):
     env = ArenaEnvironment(ArenaSettings(submissions=submissions, limits=SETTINGS.limits), sandbox)
-    rewards = [POLICIES["blind hill-climber"](env, task, "classic", seed) for seed in range(6)]
+    rewards = [POLICIES["blind hill-climber"](env, task, "classic", seed) for seed in range(4)]
     env.close()
     assert mean(rewards) < 0.2
 
@@ -444,6 +443,7 @@ def test_openenv_validates_the_running_server(url):
     assert report["passed"], [one for one in report["criteria"] if not one["passed"]]
 
 
+@pytest.mark.slow
 def test_openenvs_runtime_graders_pass_on_the_running_server(url, workers):
     from local_provider import LocalProvider
     from openenv.validation import CheckStatus, Level, run_validation
@@ -455,13 +455,13 @@ def test_openenvs_runtime_graders_pass_on_the_running_server(url, workers):
         assert found[check].status is CheckStatus.PASS, found[check]
 
 
-def test_the_seeds_paths_are_those_of_the_tasks():
-    code = (
-        "from tasks.graders import grade_task; from tasks.task1.grader import grade as g1; from tasks.task4.grader import grade as g4\n"
-        "from mikit.tasks import make; i = make('task1', 1); print(g1(sorted(i.truth), i).score, grade_task([0], i).score)"
-    )
-    out = subprocess.check_output(
-        [sys.executable, "-c", code], cwd=paths.PROJECT, text=True, env=os.environ | {"PYTHONPATH": "."}
-    )
-    assert [float(word) for word in out.split()] == pytest.approx([0.9899, 0.0101], abs=0.01)
+def test_the_old_paths_of_the_graders_lead_to_the_tasks(monkeypatch):
+    monkeypatch.syspath_prepend(str(paths.PROJECT))
+    instance = make("task1", 1)
+    for name, function in (("tasks.graders", "grade_task"), ("tasks.task1.grader", "grade")):
+        grade = getattr(importlib.import_module(name), function)
+        assert grade(sorted(instance.truth), instance).score == pytest.approx(0.9899)
+    for number in "1234":
+        module = importlib.import_module(f"tasks.task{number}.grader")
+        assert module.grade is importlib.import_module(f"mikit.tasks.task{number}").grade
     assert Path(paths.PROJECT / "server" / "app.py").is_file()

@@ -5,6 +5,7 @@ start after the worker has confined itself, and so are confined as well.
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,11 +31,16 @@ def connection_info(prefix: Path, key: str) -> dict[str, Any]:
     return {**ports, "transport": "ipc", "ip": str(prefix), "key": key, "signature_scheme": "hmac-sha256"}
 
 
-def load() -> None:
-    """Import what a kernel needs, before the worker is confined; it starts no thread."""
+def load(folder: Path) -> None:
+    """Import what a kernel needs, and make its profile's folder, before the worker is confined; no thread is started."""
+    import ipykernel.debugger
     import ipykernel.ipkernel
     import ipykernel.kernelapp
     import ipykernel.zmqshell  # noqa: F401
+    from IPython.core.profiledir import ProfileDir
+
+    os.environ["IPYTHONDIR"] = str(folder)
+    ProfileDir.create_profile_dir_by_name(str(folder), "default")
 
 
 def run(about: Mapping[str, Any], descriptors: Sequence[int], names: Mapping[str, Any]) -> None:
@@ -47,7 +53,9 @@ def run(about: Mapping[str, Any], descriptors: Sequence[int], names: Mapping[str
     """
     import zmq
     from ipykernel.heartbeat import Heartbeat
+    from ipykernel.iostream import IOPubThread
     from ipykernel.kernelapp import IPKernelApp
+    from traitlets.config import Config
     from IPython.core.interactiveshell import InteractiveShell
 
     handed = dict(enumerate(descriptors, start=1))
@@ -78,9 +86,20 @@ def run(about: Mapping[str, Any], descriptors: Sequence[int], names: Mapping[str
         def _bind_socket(self, zmq_socket: Any, port: int) -> int:
             return bind(zmq_socket, port)
 
+        def init_iopub(self, context: Any) -> None:
+            self.iopub_socket = context.socket(zmq.XPUB)
+            self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
+            # no pipe for the output of child processes: it is a TCP socket, and there are no children
+            self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, session=self.session)
+            self.iopub_thread.start()
+            self.iopub_socket = self.iopub_thread.background_socket
+
         def init_heartbeat(self) -> None:
             self.heartbeat = HandedHeartbeat(zmq.Context(), (self.transport, self.ip, self.hb_port))
             self.heartbeat.start()
+
+        def log_connection_info(self) -> None:
+            pass
 
         def init_crash_handler(self) -> None:
             pass
@@ -91,7 +110,9 @@ def run(about: Mapping[str, Any], descriptors: Sequence[int], names: Mapping[str
 
     InteractiveShell.clear_instance()
     asyncio.set_event_loop(asyncio.new_event_loop())
-    app = Kernel.instance(transport="ipc", ip=about["ip"], capture_fd_output=False)
+    config = Config()
+    config.HistoryManager.enabled = False
+    app = Kernel.instance(transport="ipc", ip=about["ip"], capture_fd_output=False, config=config)
     app.initialize([])
     app.shell.push(dict(names))
     app.start()

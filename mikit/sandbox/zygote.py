@@ -53,7 +53,7 @@ class _Zygote:
 
         torch.set_num_threads(1)
         torch.ones(2) @ torch.ones(2)
-        self._control, self._limits = control, limits
+        self._control, self._limits, self._folder = control, limits, folder
         self._level: Level = "none"
         self._number = 0
         self._ruleset = (
@@ -132,7 +132,7 @@ class _Zygote:
         try:
             self._only({*descriptors, *([self._ruleset] if self._ruleset is not None else [])})
             if kernel:
-                load_kernel()
+                load_kernel(self._folder)
             confinement.confine(self._level, self._limits, self._number, self._ruleset, kernel)
             if kernel:
                 self._serve_kernel(connection, descriptors[1:])
