@@ -25,7 +25,7 @@ from _report import report
 from mikit.sandbox import Limits, Sandbox, Worker
 from mikit.tasks import TASKS, make
 
-CODE = "print(model)\nsum(float(p.abs().sum()) for p in model.parameters())"
+CODE = "print(model)\nsum(p.detach().abs().sum().item() for p in model.parameters())"
 FRESH = "import torch\nmodel = torch.nn.Linear(10, 1)\n" + CODE
 STEP_MS, START_MS, QUICKER, STEPS_PER_S, GB = 5.0, 100.0, 200.0, 100.0, 2.0
 SESSIONS, STEPS = 32, 20

@@ -392,6 +392,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(status or 0)
 
 
+def serve_main() -> None:
+    """The command `server`, by which OpenEnv's tools look for a server: `mikit serve`."""
+    sys.exit(main(["serve", *sys.argv[1:]]))
+
+
 def _told(error: OSError) -> str:
     """What the system refused, and what to do: nothing that was finished is lost, since files appear only when whole."""
     what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)

@@ -1,5 +1,6 @@
 """`uvicorn server.app:app`, from a checkout: the server of `mikit.arena`."""
 
+from mikit import cli
 from mikit.arena import server as arena
 
 app = arena.app
@@ -7,7 +8,7 @@ app = arena.app
 
 def main() -> None:
     """Serve, with the options of `mikit serve`."""
-    arena.main()
+    cli.serve_main()
 
 
 if __name__ == "__main__":

@@ -95,15 +95,6 @@ def serve(settings: ArenaSettings, host: str = HOST, port: int = PORT) -> None:
     uvicorn.run(start(settings), host=host, port=port, log_level="info", ws_max_size=1 << 20)
 
 
-def main() -> None:
-    """`server` and `python -m server.app`: as `mikit serve`, with its options."""
-    import sys
-
-    from mikit.cli import main as command
-
-    sys.exit(command(["serve", *sys.argv[1:]]))
-
-
 def __getattr__(name: str) -> Any:
     # made when it is asked for, by uvicorn: importing this module starts no process
     if name != "app":

@@ -55,8 +55,8 @@ def run(about: Mapping[str, Any], descriptors: Sequence[int], names: Mapping[str
     from ipykernel.heartbeat import Heartbeat
     from ipykernel.iostream import IOPubThread
     from ipykernel.kernelapp import IPKernelApp
-    from traitlets.config import Config
     from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
 
     handed = dict(enumerate(descriptors, start=1))
 

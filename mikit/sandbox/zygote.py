@@ -96,7 +96,8 @@ class _Zygote:
         os.close(ours)
         os.waitpid(pid, 0)
         if said != "holds":
-            print(f"isolation {level}: {said}", file=sys.stderr, flush=True)  # noqa: T201
+            sys.stderr.write(f"isolation {level}: {said}\n")
+            sys.stderr.flush()
         return said == "holds"
 
     def serve(self) -> None:
