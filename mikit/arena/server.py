@@ -1,6 +1,7 @@
 """The server: `uvicorn mikit.arena.server:app`, or `mikit serve`.
 
-What is secret is taken from the environment, and removed from it, only after the zygote was started without it.
+What is secret is taken from the environment and removed from it; the zygote is a program of its own, with an environment of its own, and
+never holds it.
 """
 
 import logging

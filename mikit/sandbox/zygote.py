@@ -1,6 +1,6 @@
 """The zygote: a process with an empty environment and one thread that imports torch once, and forks a worker on request.
 
-It is started before there is a secret in its reach. It ends when the server does, and its workers with it.
+Nothing secret is ever in its reach. It ends when the server does, and its workers with it.
 """
 
 import json
