@@ -28,12 +28,16 @@ def main() -> None:
     """Measure all policies."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="episodes a policy, task and difficulty (default 20)")
-    seeds = parser.parse_args().seeds
+    parser.add_argument(
+        "--difficulties", nargs="+", default=list(DIFFICULTIES), choices=DIFFICULTIES, help="all if not given"
+    )
+    options = parser.parse_args()
+    seeds = options.seeds
     found: dict[str, dict[str, float]] = {}
     with Sandbox() as sandbox:
         env = ArenaEnvironment(ArenaSettings(), sandbox)
         for task in TASKS:
-            for difficulty in DIFFICULTIES:
+            for difficulty in options.difficulties:
                 found[f"{task} {difficulty}"] = {
                     name: round(mean(play(env, task, difficulty, seed) for seed in range(seeds)), 3)
                     for name, play in POLICIES.items()

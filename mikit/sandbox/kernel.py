@@ -114,5 +114,6 @@ def run(about: Mapping[str, Any], descriptors: Sequence[int], names: Mapping[str
     config.HistoryManager.enabled = False
     app = Kernel.instance(transport="ipc", ip=about["ip"], capture_fd_output=False, config=config)
     app.initialize([])
+    assert app.shell is not None
     app.shell.push(dict(names))
     app.start()

@@ -107,8 +107,7 @@ class Sandbox:
         """How workers are confined, as a trial worker found it."""
         self.landlock = int(hello["landlock"])
         """Version of Landlock's interface that the kernel has; 0 if none."""
-        said = (self._folder / "log").read_text("utf-8", "replace").strip()
-        for line in said.splitlines():
+        for line in (self._folder / "log").read_text("utf-8", "replace").strip().splitlines():
             log.info("sandbox: %s", line)
         if self.level == "none" and not allow_unsafe:
             self.close()

@@ -70,7 +70,7 @@ class _Zygote:
 
     def choose(self, wanted: str) -> Level:
         """The strictest level from `wanted` on that a trial worker finds to hold."""
-        for level in LEVELS[LEVELS.index(wanted) :]:  # type: ignore[arg-type]
+        for level in LEVELS[LEVELS.index(wanted) :]:
             if self._holds(level):
                 self._level = level
                 return level
