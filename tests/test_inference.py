@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -173,9 +174,9 @@ def test_the_script_itself_prints_the_lines(url, monkeypatch):
 
 @pytest.mark.slow
 def test_the_submission_script_passes_on_the_running_server(url):
-    done = subprocess.run(
-        ["./validate-submission.sh", url, "."], cwd=paths.PROJECT, capture_output=True, text=True, env=None
-    )
+    environment = os.environ | {"PYTHON": sys.executable}
+    command = ["./validate-submission.sh", url, "."]
+    done = subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all checks passed" in done.stdout and "FAIL" not in done.stdout
 
