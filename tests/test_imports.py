@@ -31,7 +31,10 @@ KNOWS = {
     "runs": {"runs", "gates", "viz", "experiments", "explainers", "evidence", "targets"},
     # four tasks that know nothing of the pipeline, pictures in the house's style
     "tasks": {"tasks", "viz.style"},
-    "cli": {"runs", "evidence", "targets", "tasks"},
+    # of the tasks a sandbox knows how a model is built, and nothing that could make an instance
+    "sandbox": {"sandbox", "tasks.models"},
+    "arena": {"arena", "sandbox", "tasks"},
+    "cli": {"runs", "evidence", "targets", "tasks", "arena", "sandbox"},
     **{module: set() for module in FOUNDATION},
 }
 """What each part of the library may import besides the foundation."""

@@ -1,0 +1,1 @@
+"""The path that OpenEnv looks for: the server is `mikit.arena.server`."""
