@@ -36,6 +36,25 @@ def _option(name: str, metavar: str) -> Any:
     return Option(f"--{name.replace('_', '-')}", metavar=metavar, help=f"{field.description}{default}")
 
 
+KEY_OPTION = Option(
+    "--llm-api-key",
+    metavar="KEY",
+    help="Key of the language model's server; others can see it in the list of processes.",
+)
+KEY_FILE_OPTION = Option("--llm-api-key-file", metavar="FILE", help="File that holds the key alone.")
+
+
+def _use_key(key: str | None, file: str | None) -> None:
+    """A key goes from the line into the environment, and nowhere else: no parameter, no file, no log holds it."""
+    if key is not None and file is not None:
+        raise BadInput("--llm-api-key: also given as --llm-api-key-file: valid: one of the two")
+    if key is not None:
+        os.environ["LLM_API_KEY"] = key
+    if file is not None:
+        os.environ.pop("LLM_API_KEY", None)
+        os.environ["LLM_API_KEY_FILE"] = str(Path(file).expanduser().absolute())
+
+
 @app.callback(invoke_without_command=True)
 def _mikit(
     version: Annotated[bool, Option("--version", help="Print the version.")] = False,
@@ -70,6 +89,17 @@ def run(
     document_tokens: Annotated[str | None, _option("document_tokens", "N")] = None,
     explainer: Annotated[str | None, _option("explainer", "NAME")] = None,
     max_hypotheses: Annotated[str | None, _option("max_hypotheses", "N")] = None,
+    max_rounds: Annotated[str | None, _option("max_rounds", "N")] = None,
+    llm_model: Annotated[str | None, _option("llm_model", "NAME")] = None,
+    llm_base_url: Annotated[str | None, _option("llm_base_url", "URL")] = None,
+    llm_api_key: Annotated[str | None, KEY_OPTION] = None,
+    llm_api_key_file: Annotated[str | None, KEY_FILE_OPTION] = None,
+    llm_token_budget: Annotated[str | None, _option("llm_token_budget", "N")] = None,
+    llm_money_budget: Annotated[str | None, _option("llm_money_budget", "USD")] = None,
+    bos_token_root: Annotated[str | None, _option("bos_token_root", "PATH")] = None,
+    bos_prompt_id: Annotated[str | None, _option("bos_prompt_id", "ID")] = None,
+    neuronpedia_id: Annotated[str | None, _option("neuronpedia_id", "MODEL/SOURCE")] = None,
+    neuronpedia_record: Annotated[str | None, _option("neuronpedia_record", "FILE")] = None,
     seed: Annotated[str | None, _option("seed", "N")] = None,
     batch: Annotated[str | None, _option("batch", "N")] = None,
     nulls: Annotated[bool | None, Option(help=Params.model_fields["nulls"].description)] = None,
@@ -89,6 +119,7 @@ def run(
     A parameter's value comes from the command line, else from the environment (MIKIT_FEATURE=3), else from the file
     given with --params, else it is the default.
     """
+    _use_key(llm_api_key, llm_api_key_file)
     given = _given(context.params, assignments or [])
     chosen = effective(given, os.environ, params)
     if show_params:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from mikit import paths
 from mikit.files import file_hash, value_hash
-from mikit.settings import Params
+from mikit.settings import OPERATIONAL, Params
 from mikit.trace import StepFile
 
 STEPS = range(1, 10)
@@ -25,13 +25,16 @@ READS: Mapping[int, tuple[int, ...]] = {
 }
 """The steps whose outputs each step reads."""
 
+BUDGET = "budget"
+"""Name, among what a step read, of the budget that kept it from asking all that it wanted to."""
+
 Files = Mapping[int, StepFile]
 """The step files that exist, by step."""
 
 
 def params_hash(params: Params) -> str:
-    """Hash of all parameters."""
-    return value_hash(params.model_dump(mode="json"))
+    """Hash of the parameters that results follow from."""
+    return value_hash(params.model_dump(mode="json", exclude=set(OPERATIONAL)))
 
 
 def sources_hash(params: Params) -> str:
@@ -42,7 +45,14 @@ def sources_hash(params: Params) -> str:
         files += paths.texts(given) if given.is_dir() else [given]
     if params.planted_spec and (spec := paths.existing(params.planted_spec)):
         files.append(spec)
+    if params.explainer == "llm":
+        files += sorted((paths.PACKAGE / "explainers" / "llm" / "prompts").glob("*.md"))
     return value_hash([[file.name, file_hash(file)] for file in files if file.is_file()])
+
+
+def budget_of(params: Params) -> str:
+    """What may be spent: a step that a budget cut short is done again under another one."""
+    return value_hash([params.llm_token_budget, params.llm_money_budget])
 
 
 def inputs_of(step: int, files: Files) -> dict[str, str]:

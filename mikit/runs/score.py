@@ -216,7 +216,7 @@ def score(run: Run, explanation: Explanation) -> Scored:
             input_score=judged.input_score,
             output_score=judged.output_score,
             chain=judged.chain,
-            nulls={} if silent or not run.params.nulls else try_nulls(subject, explanation.input),
+            nulls={} if silent or not run.tries_nulls else try_nulls(subject, explanation.input),
             provenance=provenance_of(run, {}),
         )
         write_json(path, scored.model_dump(mode="json"))

@@ -4,7 +4,7 @@ from mikit.evidence.observe import observe as observe_feature
 from mikit.experiments.input_score import choose_input, score_input
 from mikit.experiments.intervene import intervene as intervene_on
 from mikit.experiments.output_score import choose_output, score_output
-from mikit.experiments.texts import design_experiment
+from mikit.experiments.texts import design_experiment, peak_tokens
 from mikit.runs.found import Found, chosen
 from mikit.runs.judging import Subject, chain_of
 from mikit.runs.run import Run, step
@@ -37,9 +37,11 @@ def hypothesise_input(run: Run) -> InputHypotheses:
 @step(3, InputExperiments)
 def design_input(run: Run) -> InputExperiments:
     """Texts that each hypothesis says should fire, and texts that it says should not; no activation is looked at."""
-    hypotheses = run.need(hypothesise_input).hypotheses
+    hypotheses, peaks = run.need(hypothesise_input).hypotheses, peak_tokens(run.need(observe))
     n = run.protocol.n_select
-    return InputExperiments(experiments=[design_experiment(run.setting, h, "select", n) for h in hypotheses])
+    return InputExperiments(
+        experiments=[design_experiment(run.setting, h, "select", n, trigger_ids=peaks) for h in hypotheses]
+    )
 
 
 @step(4, InputEval)

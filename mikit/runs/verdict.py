@@ -7,6 +7,7 @@ import time
 import mikit
 from mikit.evidence.prompts import prompts_hash
 from mikit.gates import NO_TEXT, is_confirmed
+from mikit.llm.ledger import total
 from mikit.runs.found import Found
 from mikit.runs.judging import Judged, Subject, judge
 from mikit.runs.nulls import try_nulls
@@ -36,8 +37,16 @@ def trace_of(run: Run, found: Found) -> Trace:
     subject = Subject(run.setting, run.feature, observation, found.intervention)
     silent = observation.feature_kind in NO_TEXT
     judged = judge(subject, found.input_choice, found.output_choice, "confirm")
-    nulls = try_nulls(subject, found.input_choice) if run.params.nulls and not silent else {}
+    nulls = try_nulls(subject, found.input_choice) if run.tries_nulls and not silent else {}
     return _assemble(run, found, "dead" if silent else "complete", judged, nulls, time.monotonic() - start)
+
+
+def ledger_of(run: Run) -> dict[str, dict[str, TokenCost]]:
+    """What language models cost, by step and purpose: of the steps' files, and of the last step, which has none yet."""
+    ledger = {f"step{step}": file.purposes for step, file in run.directory.files().items() if step < 9}
+    if run.ledger is not None:
+        ledger[f"{run.directory.ledger_prefix}step9"] = dict(run.ledger.used.get("step9", {}))
+    return {step: purposes for step, purposes in ledger.items() if purposes}
 
 
 def _assemble(
@@ -48,8 +57,13 @@ def _assemble(
     nulls: dict[str, Null],
     own_seconds: float,
 ) -> Trace:
+    silent = status == "dead"
     input_score, output_score, chain, gates = judged.input_score, judged.output_score, judged.chain, judged.gates
     files = run.directory.files()
+    ledger = ledger_of(run)
+    cost = total({f"{step} {name}": each for step, purposes in ledger.items() for name, each in purposes.items()})
+    if cost.over_budget:
+        status = "budget"
     seconds = {f"step{step}": file.seconds for step, file in files.items() if step < 9} | {"step9": own_seconds}
     intervals: dict[str, Estimate | Proportion] = {}
     if input_score:
@@ -82,9 +96,9 @@ def _assemble(
             recall=input_score.recall.value if input_score else None,
             grey_share=input_score.grey_share if input_score else None,
             scoring_dose=None if found.intervention.null else found.intervention.scoring_dose,
-            confirm_batches=int(status == "complete"),
+            confirm_batches=int(not silent),
             nulls=nulls,
-            token_cost=TokenCost(),
+            token_cost=cost,
             rounds=0,
         ),
         input_round=InputRound(
@@ -99,13 +113,15 @@ def _assemble(
             eval=found.output_eval.model_copy(update={"confirm": output_score}),
         ),
         chain=chain,
-        provenance=provenance_of(run, seconds),
+        provenance=provenance_of(run, seconds, ledger),
     )
 
 
-def provenance_of(run: Run, step_seconds: dict[str, float]) -> Provenance:
+def provenance_of(
+    run: Run, step_seconds: dict[str, float], ledger: dict[str, dict[str, TokenCost]] | None = None
+) -> Provenance:
     """What was run on what."""
-    target = run.target
+    target, explainer = run.target, run.explainer
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES} | {"mikit": mikit.__version__}
     return Provenance(
         model_id=target.model_id,
@@ -125,6 +141,9 @@ def provenance_of(run: Run, step_seconds: dict[str, float]) -> Provenance:
         versions=versions | {"python": platform.python_version()},
         params=run.params.model_dump(mode="json"),
         seed=run.params.seed,
-        explainer=run.explainer.name,
+        explainer=explainer.name,
+        llm=dict(getattr(explainer, "models", {})),
+        prompt_hashes=getattr(explainer, "prompt_hashes", {}),
+        ledger=ledger or {},
         step_seconds=step_seconds,
     )
