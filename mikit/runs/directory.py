@@ -14,7 +14,18 @@ from mikit import paths
 from mikit.errors import BadInput, MikitError
 from mikit.files import write_json, write_text
 from mikit.llm.ledger import total
-from mikit.runs.freshness import BUDGET, STEPS, budget_of, inputs_of, is_fresh, params_hash, sources_hash, stale_steps
+from mikit.runs.freshness import (
+    BUDGET,
+    ROUNDS,
+    STEPS,
+    budget_of,
+    inputs_of,
+    is_fresh,
+    params_hash,
+    rounds_hash,
+    sources_hash,
+    stale_steps,
+)
 from mikit.settings import Params
 from mikit.settings_sources import resolved
 from mikit.trace import StepFile, TokenCost, Trace
@@ -58,9 +69,13 @@ class RunDirectory:
         return params_hash(self.params)
 
     @cached_property
+    def _sources(self) -> str:
+        return sources_hash(self.params)
+
+    @property
     def outside(self) -> dict[str, str]:
-        """Hashes of what the run reads and does not write."""
-        return {"sources": sources_hash(self.params), BUDGET: budget_of(self.params)}
+        """Hashes of what the run reads and does not write, and of its rounds of refinement."""
+        return {"sources": self._sources, BUDGET: budget_of(self.params), ROUNDS: rounds_hash(self.path / "rounds")}
 
     # --- step files and trace ---
 
@@ -100,6 +115,8 @@ class RunDirectory:
         if not cost.over_budget:
             # a budget that was not reached changed nothing
             read.pop(BUDGET)
+        if step != STEPS[-1]:
+            read.pop(ROUNDS)
         file = StepFile(
             step=step,
             inputs=read,

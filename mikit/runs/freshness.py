@@ -5,6 +5,7 @@ step before it that it uses, of the evidence, and of the files that the evidence
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from mikit import paths
 from mikit.files import file_hash, value_hash
@@ -27,6 +28,9 @@ READS: Mapping[int, tuple[int, ...]] = {
 
 BUDGET = "budget"
 """Name, among what a step read, of the budget that kept it from asking all that it wanted to."""
+
+ROUNDS = "rounds"
+"""Name, among what the last step read, of the rounds of refinement."""
 
 Files = Mapping[int, StepFile]
 """The step files that exist, by step."""
@@ -53,6 +57,12 @@ def sources_hash(params: Params) -> str:
 def budget_of(params: Params) -> str:
     """What may be spent: a step that a budget cut short is done again under another one."""
     return value_hash([params.llm_token_budget, params.llm_money_budget])
+
+
+def rounds_hash(folder: Path) -> str:
+    """Hash of the rounds of refinement and of the calls for them; that of nothing where there are none."""
+    files = sorted(folder.glob("*/round.json"), key=lambda path: path.parent.name) + sorted(folder.glob("*.json"))
+    return value_hash([[f"{file.parent.name}/{file.name}", file_hash(file)] for file in files])
 
 
 def inputs_of(step: int, files: Files) -> dict[str, str]:

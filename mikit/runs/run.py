@@ -1,6 +1,7 @@
 """One run of one feature: its parameters, its folder, and what the steps share, each loaded when first needed."""
 
 import contextlib
+import copy
 import dataclasses
 import logging
 import time
@@ -156,6 +157,27 @@ class Run:
         finally:
             ledger.resume(before)
 
+    def timed(self, step: int, work: Callable[[], R]) -> R:
+        """Do a step's work: it is timed and accounted for, and what it finds is kept for `record`."""
+        started_at, start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+        with self.accounted(step) as purposes:
+            result = work()
+        self._done[step] = _Done(result, time.monotonic() - start, started_at, dict(purposes))
+        return result
+
+    def perform(self, function: Callable[["Run"], R], work: Callable[[], R]) -> R:
+        """Do other work in a step's place, and record it as the step's."""
+        step: int = function.number  # type: ignore[attr-defined]
+        result = self.timed(step, work)
+        self.record(step)
+        return result
+
+    def at(self, directory: RunDirectory) -> "Run":
+        """The same run with its files elsewhere; what is loaded is shared."""
+        other = copy.copy(self)
+        other.directory, other._done = directory, {}
+        return other
+
     def need(self, function: Callable[["Run"], R]) -> R:
         """What an earlier step found: from this process or a fresh file, else by running the step and recording it."""
         step: int = function.number  # type: ignore[attr-defined]
@@ -196,11 +218,7 @@ def step(number: int, returns: type[Record]) -> Callable[[Callable[[Run], R]], C
     def wrap(function: Callable[[Run], R]) -> Callable[[Run], R]:
         @wraps(function)
         def timed(run: Run) -> R:
-            started_at, start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-            with run.accounted(number) as purposes:
-                result = function(run)
-            run._done[number] = _Done(result, time.monotonic() - start, started_at, dict(purposes))
-            return result
+            return run.timed(number, lambda: function(run))
 
         timed.number = number  # type: ignore[attr-defined]
         timed.returns = returns  # type: ignore[attr-defined]

@@ -3,6 +3,8 @@
 import importlib.metadata
 import platform
 import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import mikit
 from mikit.evidence.prompts import prompts_hash
@@ -22,7 +24,9 @@ from mikit.trace import (
     OutputRound,
     Proportion,
     Provenance,
+    Round,
     Status,
+    StepFile,
     TokenCost,
     Trace,
 )
@@ -30,22 +34,45 @@ from mikit.trace import (
 LIBRARIES = ("torch", "transformers", "numpy", "scipy", "safetensors", "pydantic", "papermill")
 
 
-def trace_of(run: Run, found: Found) -> Trace:
+@dataclass(frozen=True)
+class Refinement:
+    """What came before a verdict."""
+
+    rounds: Sequence[Round] = ()
+    used_documents: Collection[str] = ()
+    """On which a verdict was given before: no text is drawn from them."""
+    batch: int = 1
+    """Which draw of `confirm` this is."""
+
+
+def trace_of(run: Run, found: Found, refinement: Refinement) -> Trace:
     """Score the chosen pair once on `confirm`, judge it, try the nulls, and put everything together."""
     start = time.monotonic()
     observation = found.observation
-    subject = Subject(run.setting, run.feature, observation, found.intervention)
+    used = frozenset(refinement.used_documents)
+    subject = Subject(run.setting, run.feature, observation, found.intervention, used)
     silent = observation.feature_kind in NO_TEXT
     judged = judge(subject, found.input_choice, found.output_choice, "confirm")
     nulls = try_nulls(subject, found.input_choice) if run.tries_nulls and not silent else {}
-    return _assemble(run, found, "dead" if silent else "complete", judged, nulls, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return _assemble(run, found, "dead" if silent else "complete", judged, nulls, seconds, refinement)
 
 
-def ledger_of(run: Run) -> dict[str, dict[str, TokenCost]]:
+def _files(run: Run, rounds: Sequence[Round]) -> dict[str, StepFile]:
+    """The files of the steps before the last, of the run and of its rounds."""
+    files = {f"step{step}": file for step, file in run.directory.files().items() if step < 9}
+    for each in rounds:
+        for step in each.steps_rerun:
+            path = run.directory.path / "rounds" / str(each.number) / f"step{step}.json"
+            files[f"round{each.number} step{step}"] = StepFile.model_validate_json(path.read_bytes())
+    return files
+
+
+def ledger_of(run: Run, files: Mapping[str, StepFile]) -> dict[str, dict[str, TokenCost]]:
     """What language models cost, by step and purpose: of the steps' files, and of the last step, which has none yet."""
-    ledger = {f"step{step}": file.purposes for step, file in run.directory.files().items() if step < 9}
+    ledger = {name: file.purposes for name, file in files.items()}
     if run.ledger is not None:
-        ledger[f"{run.directory.ledger_prefix}step9"] = dict(run.ledger.used.get("step9", {}))
+        ledger["step9"] = dict(run.ledger.used.get("step9", {}))
     return {step: purposes for step, purposes in ledger.items() if purposes}
 
 
@@ -56,15 +83,16 @@ def _assemble(
     judged: Judged,
     nulls: dict[str, Null],
     own_seconds: float,
+    refinement: Refinement,
 ) -> Trace:
     silent = status == "dead"
     input_score, output_score, chain, gates = judged.input_score, judged.output_score, judged.chain, judged.gates
-    files = run.directory.files()
-    ledger = ledger_of(run)
+    files = _files(run, refinement.rounds)
+    ledger = ledger_of(run, files)
     cost = total({f"{step} {name}": each for step, purposes in ledger.items() for name, each in purposes.items()})
     if cost.over_budget:
         status = "budget"
-    seconds = {f"step{step}": file.seconds for step, file in files.items() if step < 9} | {"step9": own_seconds}
+    seconds = {name: file.seconds for name, file in files.items()} | {"step9": own_seconds}
     intervals: dict[str, Estimate | Proportion] = {}
     if input_score:
         intervals |= {"activation_coverage": input_score.coverage, "boundary_rejection": input_score.rejection}
@@ -92,14 +120,14 @@ def _assemble(
             ),
             intervals=intervals,
             gate_pass=gates,
-            confirmed=is_confirmed(gates, input_score, output_score),
+            confirmed=is_confirmed(gates, input_score, output_score, refinement.batch),
             recall=input_score.recall.value if input_score else None,
             grey_share=input_score.grey_share if input_score else None,
             scoring_dose=None if found.intervention.null else found.intervention.scoring_dose,
-            confirm_batches=int(not silent),
+            confirm_batches=0 if silent else refinement.batch,
             nulls=nulls,
             token_cost=cost,
-            rounds=0,
+            rounds=len(refinement.rounds),
         ),
         input_round=InputRound(
             observation=found.observation,
@@ -113,6 +141,7 @@ def _assemble(
             eval=found.output_eval.model_copy(update={"confirm": output_score}),
         ),
         chain=chain,
+        rounds=list(refinement.rounds),
         provenance=provenance_of(run, seconds, ledger),
     )
 
