@@ -259,8 +259,9 @@ def refine(
     from mikit.runs.engine import refine_pipeline
 
     _use_key(llm_api_key, llm_api_key_file)
-    chosen = effective(_given(context.params, assignments or []), os.environ, None)
-    params, begun = refine_pipeline(chosen.params, max_rounds, set(chosen.origins))
+    given = {n: v for n, v in _given(context.params, assignments or []).items() if n != "max_rounds"}
+    chosen = effective(given, os.environ, None)
+    params, begun = refine_pipeline(chosen.params, max_rounds, set(given))
     if not begun:
         typer.echo("nothing is left that a hypothesis could mend: the trace is as it was")
     _summarise(params)

@@ -162,9 +162,9 @@ def test_a_wait_that_the_server_asks_for_is_kept(tmp_path):
 
 
 def test_a_wait_beyond_reason_is_a_failure_at_once(tmp_path):
-    with scripted(lambda _: refusal(429, "come back tomorrow", {"Retry-After": "86400"})) as server:
-        with pytest.raises(LlmFailure) as caught:
-            client(server, tmp_path).ask(question())
+    tomorrow = refusal(429, "come back tomorrow", {"Retry-After": "86400"})
+    with scripted(lambda _: tomorrow) as server, pytest.raises(LlmFailure) as caught:
+        client(server, tmp_path).ask(question())
     assert caught.value.kind == "rate_limit"
     assert len(server.requests) == 1
 
