@@ -183,12 +183,12 @@ def is_confirmed(
     """Whether all gates pass, by margins that chance hardly explains, for an explanation of most firing text.
 
     The scores are those on `confirm`, which nothing was chosen on. Whoever draws `confirm` anew has a further chance:
-    with `batches` draws the bounds are those of 1 - 0.1 / batches (Bonferroni), so that all of them together are wrong
-    as seldom as one.
+    at the b-th draw the bounds are those of 1 - 0.1 / b^2. The sum of 1 / b^2 stays below 1.65: however often it is
+    drawn, all draws together are wrong hardly more often than the first.
     """
     if not gates.all_pass or input_score is None or output_score is None:
         return False
-    level = 1 - 0.1 / max(batches, 1)
+    level = 1 - 0.1 / max(batches, 1) ** 2
     return (
         one_sided_lower(input_score.coverage, level) >= CONFIRMED_SHARE
         and one_sided_lower(input_score.rejection, level) >= CONFIRMED_SHARE

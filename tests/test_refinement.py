@@ -217,14 +217,14 @@ def test_however_many_rounds_a_half_true_hypothesis_is_seldom_confirmed(n_rounds
             on_confirm = rng.binomial(protocol.n_confirm, 0.6, size=n_rounds)
             coverage = wilson(int(on_confirm[on_select.argmax()]), protocol.n_confirm)
             passes = judge_shares(coverage, wilson(30, 30), protocol)[0] == "pass"
-            passed |= passes and one_sided_lower(coverage, 1 - 0.1 / batch) >= CONFIRMED_SHARE
+            passed |= passes and one_sided_lower(coverage, 1 - 0.1 / batch**2) >= CONFIRMED_SHARE
         confirmed += passed
     assert confirmed <= 0.05 * 200
 
 
 def test_a_further_draw_of_confirm_raises_the_bar():
     share = wilson(26, 30)
-    assert one_sided_lower(share, 1 - 0.1) > one_sided_lower(share, 1 - 0.1 / 4)
+    assert one_sided_lower(share, 1 - 0.1) > one_sided_lower(share, 1 - 0.1 / 4**2)
 
 
 def test_a_round_reads_what_it_did_not_do_from_where_it_started(tmp_path):

@@ -130,12 +130,12 @@ def read_bos(target: Target, params: Params) -> BosTokens:
             "--layer, --bos-token-root and --bos-prompt-id, before the run"
         )
     try:
-        arrays = [np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("ids", "values")]
+        ids, values = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("ids", "values"))
     except (OSError, ValueError) as error:
         raise BadInput(
             f"{folder} is damaged ({type(error).__name__}): delete it, and run mikit scan-bos again"
         ) from None
-    return BosTokens(*arrays, meta)
+    return BosTokens(ids, values, meta)
 
 
 def with_bos_tokens(

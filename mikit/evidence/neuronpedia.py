@@ -304,7 +304,9 @@ def with_record(
     Raises:
         BadInput: the record has no window that fires.
     """
-    theirs = max((value or 0.0 for row in record.activations or [] for value in row.values), default=0.0)
+    # at special tokens alone a feature is often at its strongest, which is no evidence
+    values = [value for row in record.activations or [] for _, _, part in pieces(row) for value in part]
+    theirs = max(values, default=0.0)
     if theirs <= 0:
         raise BadInput(f"the record of feature {record.index} holds no text in which it fires: valid: --source corpus")
     scale = local.ref / theirs if local.ref > 0 else 1.0
@@ -320,7 +322,9 @@ def with_record(
     )
     windows = windows_of(scaled, vocabulary, tau, params.protocol.window_tokens)
     if not windows:
-        raise BadInput(f"the record of feature {record.index} holds no window that reaches the threshold")
+        raise BadInput(
+            f"the record of feature {record.index} holds no window that reaches the threshold: valid: --source corpus"
+        )
     silent = [window for window in local.windows if window.kind.startswith("silent")]
     notes = [
         f"firing windows are Neuronpedia's; density, kind, neighbours and silent windows are of {local.corpus!r}, read here",

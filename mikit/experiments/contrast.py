@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from mikit.experiments.matching import Looks, matched
 from mikit.experiments.setting import Setting
-from mikit.trace import Intervention, OutputHypothesis
+from mikit.trace import Control, Intervention, OutputHypothesis
 
 MOST_FREQUENT = 200
 """Predicted tokens that a contrast looks at: a form covers thousands, and the rare ones tell little."""
@@ -72,7 +72,7 @@ def predicted_by(
     if hypothesis.kind == "text":
         n = setting.protocol.n_output_tokens
         rising = hypothesis.direction == "promotes"
-        moved = [intervention, *intervention.controls]
+        moved: list[Intervention | Control] = [intervention, *intervention.controls]
         lists = [(each.promoted if rising else each.suppressed)[:n] for each in moved]
         where = np.flatnonzero(among(tokens, [token.id for group in lists for token in group]))
     answers = setting.explainer.claims(hypothesis, [texts[tokens[i]] for i in where])

@@ -92,7 +92,7 @@ def _row(window: Window) -> dict[str, Any]:
 
 def _scores(trace: Trace, end: str) -> list[dict[str, Any]]:
     metrics = trace.meta.final_metrics
-    of_end = {
+    of_end: dict[str, float | int | None] = {
         "input": {"activation_coverage": metrics.activation_coverage, "boundary_rejection": metrics.boundary_rejection,
                   "recall": trace.meta.recall},
         "output": {"output_score": metrics.output_score},

@@ -8,7 +8,7 @@ import logging
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from mikit.trace import (
     Observation,
     OutputHypotheses,
     OutputHypothesis,
+    Stratum,
     TextCase,
 )
 
@@ -162,13 +163,13 @@ class LlmExplainer:
             *self._cases([text for answer in written for text in answer["silent"]], "near_miss", n_near),
         ]
 
-    def _cases(self, texts: Sequence[str], role: str, n: int) -> list[TextCase]:
+    def _cases(self, texts: Sequence[str], role: Literal["positive", "near_miss"], n: int) -> list[TextCase]:
         found: dict[tuple[int, ...], TextCase] = {}
         for text in texts:
             ids = self.tokens.ids_of(one_line(text))
             if 0 < len(ids) <= MOST_TOKENS:
-                stratum = "authored" if role == "near_miss" else None
-                case = TextCase(role=role, stratum=stratum, ids=ids, text=self.tokens.text_of(ids), document=None)  # type: ignore[arg-type]
+                stratum: Stratum | None = "authored" if role == "near_miss" else None
+                case = TextCase(role=role, stratum=stratum, ids=ids, text=self.tokens.text_of(ids), document=None)
                 found.setdefault(tuple(ids), case)
         return list(found.values())[:n]
 
