@@ -92,10 +92,10 @@ def _row(window: Window) -> dict[str, Any]:
 
 def _scores(trace: Trace, end: str) -> list[dict[str, Any]]:
     metrics = trace.meta.final_metrics
-    of_end: dict[str, float | int | None] = {
+    by_end: dict[str, dict[str, float | int | None]] = {
         "input": {"activation_coverage": metrics.activation_coverage, "boundary_rejection": metrics.boundary_rejection,
                   "recall": trace.meta.recall},
         "output": {"output_score": metrics.output_score},
         "chain": {"functional_score": metrics.functional_score},
-    }[end]  # fmt: skip
-    return [{"value": value, "explanationScoreTypeName": f"{TYPE}-{name}"} for name, value in of_end.items()]
+    }  # fmt: skip
+    return [{"value": value, "explanationScoreTypeName": f"{TYPE}-{name}"} for name, value in by_end[end].items()]
