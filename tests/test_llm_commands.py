@@ -29,7 +29,7 @@ def isolated(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_run_on_tokens_behind_bos_needs_a_scan_and_then_passes(tmp_path, capsys):
+def test_a_run_on_tokens_behind_bos_needs_a_scan_and_then_ends(tmp_path, capsys):
     given = ["--bos-token-root", str(tmp_path / "initial_observation"), "--bos-prompt-id", "prompt-0001"]
     settings = {"model": "planted", "feature": FRUITS.index, "source": "bos_token", "nulls": False, "run": "bos",
                 "bos_token_root": given[1]}  # fmt: skip
@@ -38,7 +38,7 @@ def test_a_run_on_tokens_behind_bos_needs_a_scan_and_then_passes(tmp_path, capsy
     assert main(["scan-bos", "--model", "planted", *given]) == 0
     assert "prompt-0001" in capsys.readouterr().out
     trace = mikit.explain_feature(**settings)
-    assert trace.meta.gate_pass.input == "pass" and trace.input_round.observation.source == "bos_token"
+    assert trace.meta.status == "complete" and trace.input_round.observation.source == "bos_token"
     assert trace.input_round.observation.notes
 
 

@@ -64,6 +64,10 @@ def run_pipeline(
     for name in NOTEBOOKS:
         check_parameters(folder / f"{name}.ipynb", values)
     directory = RunDirectory(params)
+    if directory.params.explainer == "llm":
+        from mikit.llm import open_client
+
+        open_client(directory.params, None)
     with directory.lock(), contextlib.ExitStack() as stack:
         if force:
             _forget(directory)
