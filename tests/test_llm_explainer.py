@@ -55,7 +55,9 @@ def verdicts(gates):
     return {end: getattr(gates, end) for end in ("input", "output", "chain")}
 
 
-@pytest.mark.parametrize("name", ["fruits", "royal_animals", "illnesses"])
+@pytest.mark.parametrize(
+    "name", ["fruits", *(pytest.param(n, marks=pytest.mark.slow) for n in ("royal_animals", "illnesses"))]
+)
 def test_with_good_answers_the_gates_are_those_of_the_truth(name):
     truth = TRUTH[name]
     with scripted(PerfectWriter(name)) as server:
@@ -105,7 +107,9 @@ GARBAGE = {
 }
 
 
-@pytest.mark.parametrize("kind", GARBAGE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in ("prose", "refusal") else pytest.mark.slow) for k in GARBAGE]
+)
 def test_worthless_answers_end_in_undecided_gates_and_are_counted(kind):
     with scripted(lambda _: GARBAGE[kind]) as server:
         trace = mikit.explain_feature(**settings(server, feature=TRUTH["fruits"].index, run=f"garbage-{kind}"))
@@ -127,7 +131,11 @@ def failing_for(roles, every=1):
 
 @pytest.mark.parametrize(
     "roles, undecided",
-    [(["judge_windows"], {"input"}), (["judge_tokens"], {"output", "chain"}), (["author"], {"input"})],
+    [
+        (["judge_windows"], {"input"}),
+        pytest.param(["judge_tokens"], {"output", "chain"}, marks=pytest.mark.slow),
+        pytest.param(["author"], {"input"}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_judge_who_fails_too_often_leaves_its_gate_undecided(roles, undecided):
     with scripted(failing_for(roles, every=1 if roles == ["author"] else 2)) as server:

@@ -150,6 +150,7 @@ def test_a_refiner_is_told_where_there_is_no_run_and_what_it_may_change():
         refine_pipeline(Params(feature=TRUTH["fruits"].index, run="fine", seed=3), 3, {"run", "feature", "seed"})
 
 
+@pytest.mark.slow
 def test_rounds_of_other_parameters_are_not_taken_for_those_of_this_run(monkeypatch):
     force_wrong(monkeypatch, "input", "fruits")
     given = {"model": "planted", "feature": TRUTH["fruits"].index, "nulls": False, "run": "changed", "max_rounds": 2}
