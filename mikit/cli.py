@@ -36,6 +36,25 @@ def _option(name: str, metavar: str) -> Any:
     return Option(f"--{name.replace('_', '-')}", metavar=metavar, help=f"{field.description}{default}")
 
 
+KEY_OPTION = Option(
+    "--llm-api-key",
+    metavar="KEY",
+    help="Key of the language model's server; others can see it in the list of processes.",
+)
+KEY_FILE_OPTION = Option("--llm-api-key-file", metavar="FILE", help="File that holds the key alone.")
+
+
+def _use_key(key: str | None, file: str | None) -> None:
+    """A key goes from the line into the environment, and nowhere else: no parameter, no file, no log holds it."""
+    if key is not None and file is not None:
+        raise BadInput("--llm-api-key: also given as --llm-api-key-file: valid: one of the two")
+    if key is not None:
+        os.environ["LLM_API_KEY"] = key
+    if file is not None:
+        os.environ.pop("LLM_API_KEY", None)
+        os.environ["LLM_API_KEY_FILE"] = str(Path(file).expanduser().absolute())
+
+
 @app.callback(invoke_without_command=True)
 def _mikit(
     version: Annotated[bool, Option("--version", help="Print the version.")] = False,
@@ -70,6 +89,17 @@ def run(
     document_tokens: Annotated[str | None, _option("document_tokens", "N")] = None,
     explainer: Annotated[str | None, _option("explainer", "NAME")] = None,
     max_hypotheses: Annotated[str | None, _option("max_hypotheses", "N")] = None,
+    max_rounds: Annotated[str | None, _option("max_rounds", "N")] = None,
+    llm_model: Annotated[str | None, _option("llm_model", "NAME")] = None,
+    llm_base_url: Annotated[str | None, _option("llm_base_url", "URL")] = None,
+    llm_api_key: Annotated[str | None, KEY_OPTION] = None,
+    llm_api_key_file: Annotated[str | None, KEY_FILE_OPTION] = None,
+    llm_token_budget: Annotated[str | None, _option("llm_token_budget", "N")] = None,
+    llm_money_budget: Annotated[str | None, _option("llm_money_budget", "USD")] = None,
+    bos_token_root: Annotated[str | None, _option("bos_token_root", "PATH")] = None,
+    bos_prompt_id: Annotated[str | None, _option("bos_prompt_id", "ID")] = None,
+    neuronpedia_id: Annotated[str | None, _option("neuronpedia_id", "MODEL/SOURCE")] = None,
+    neuronpedia_record: Annotated[str | None, _option("neuronpedia_record", "FILE")] = None,
     seed: Annotated[str | None, _option("seed", "N")] = None,
     batch: Annotated[str | None, _option("batch", "N")] = None,
     nulls: Annotated[bool | None, Option(help=Params.model_fields["nulls"].description)] = None,
@@ -89,6 +119,7 @@ def run(
     A parameter's value comes from the command line, else from the environment (MIKIT_FEATURE=3), else from the file
     given with --params, else it is the default.
     """
+    _use_key(llm_api_key, llm_api_key_file)
     given = _given(context.params, assignments or [])
     chosen = effective(given, os.environ, params)
     if show_params:
@@ -146,6 +177,13 @@ def score(
     rule: Annotated[
         str | None, Option(metavar="JSON", help='When it fires, as JSON: {"any_of": [{"tokens": [" a"]}]}.')
     ] = None,
+    explanation_from: Annotated[
+        str | None, Option(metavar="neuronpedia", help="Whose explanations of the feature are scored.")
+    ] = None,
+    neuronpedia_id: Annotated[str | None, _option("neuronpedia_id", "MODEL/SOURCE")] = None,
+    neuronpedia_record: Annotated[str | None, _option("neuronpedia_record", "FILE")] = None,
+    llm_model: Annotated[str | None, _option("llm_model", "NAME")] = None,
+    llm_base_url: Annotated[str | None, _option("llm_base_url", "URL")] = None,
     params: Annotated[Path | None, Option("--params", metavar="FILE", help="YAML file of parameters.")] = None,
     model: Annotated[str | None, _option("model", "NAME")] = None,
     layer: Annotated[str | None, _option("layer", "L")] = None,
@@ -166,17 +204,25 @@ def score(
     """
     from mikit.runs import score as scoring
 
-    if (table is None) == (not any((explanation, output, rule))):
-        raise BadInput("score: valid: a CSV file, or --explanation, --rule or --output")
+    brought = any((explanation, output, rule))
+    if [table is not None, brought, explanation_from is not None].count(True) != 1:
+        raise BadInput(
+            "score: valid: a CSV file, or --explanation, --rule or --output, or --explanation-from neuronpedia"
+        )
+    if explanation_from not in (None, "neuronpedia"):
+        raise BadInput(f"--explanation-from {explanation_from}: valid: neuronpedia")
     if table is not None and feature is not None:
         raise BadInput(f"--feature: {table} says which feature each explanation is of: valid: one of the two")
     if explanation is not None and rule is not None and table is None:
         logging.getLogger(__name__).info("--rule is what is tested; --explanation is kept as its wording")
     given = _given(context.params, assignments or [])
     chosen = effective({"run": "score"} | given, os.environ, params).params
-    rows = (
-        scoring.read_rows(table) if table else [scoring.Row(chosen.feature, explanation, output, rule, where="given")]
-    )
+    if table:
+        rows = scoring.read_rows(table)
+    elif explanation_from:
+        rows = scoring.rows_from_neuronpedia(chosen)
+    else:
+        rows = [scoring.Row(chosen.feature, explanation, output, rule, where="given")]
     found = []
     for row, scored in scoring.score_rows(chosen, rows):
         found.append((row, scored))
@@ -190,6 +236,57 @@ def score(
         typer.echo(expected)
     if require_gates and not all(scoring.passes(scored) for _, scored in found):
         raise typer.Exit(GATE_NOT_PASSED)
+
+
+@app.command(epilog="Example: mikit refine --layer 0 --feature 3 --run first --max-rounds 5")
+def refine(
+    context: typer.Context,
+    layer: Annotated[str | None, _option("layer", "L")] = None,
+    feature: Annotated[str | None, _option("feature", "F")] = None,
+    run: Annotated[str | None, _option("run", "NAME")] = None,
+    max_rounds: Annotated[int, Option("--max-rounds", metavar="N", help="Rounds of refinement at most.")] = 5,
+    llm_api_key: Annotated[str | None, KEY_OPTION] = None,
+    llm_api_key_file: Annotated[str | None, KEY_FILE_OPTION] = None,
+    assignments: Annotated[
+        list[str] | None,
+        Option("--set", metavar="NAME=VALUE", help="How it is carried out, such as llm_token_budget=100000."),
+    ] = None,
+) -> None:
+    """Go on with an existing run: work on what failed first, and put the best explanation to a new test.
+
+    All parameters are the run's own, from its files; a budget or a time-out may be set anew.
+    """
+    from mikit.runs.engine import refine_pipeline
+
+    _use_key(llm_api_key, llm_api_key_file)
+    given = {n: v for n, v in _given(context.params, assignments or []).items() if n != "max_rounds"}
+    chosen = effective(given, os.environ, None)
+    params, begun = refine_pipeline(chosen.params, max_rounds, set(given))
+    if not begun:
+        typer.echo("nothing is left that a hypothesis could mend: the trace is as it was")
+    _summarise(params)
+
+
+@app.command(epilog="Example: mikit scan-bos --model planted --layer 0 --bos-token-root outputs/bos")
+def scan_bos(
+    context: typer.Context,
+    params: Annotated[Path | None, Option("--params", metavar="FILE", help="YAML file of parameters.")] = None,
+    model: Annotated[str | None, _option("model", "NAME")] = None,
+    layer: Annotated[str | None, _option("layer", "L")] = None,
+    sae: Annotated[str | None, _option("sae", "PATH|RELEASE/ID")] = None,
+    sae_root: Annotated[str | None, _option("sae_root", "PATH")] = None,
+    bos_token_root: Annotated[str | None, _option("bos_token_root", "PATH")] = None,
+    bos_prompt_id: Annotated[str | None, _option("bos_prompt_id", "ID")] = None,
+    assignments: Annotated[
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any other parameter by name.")
+    ] = None,
+) -> None:
+    """Read the whole vocabulary behind BOS, token by token, for `--source bos_token`."""
+    from mikit.evidence.bos_tokens import scan_bos as scan_tokens
+    from mikit.runs.run import Run
+
+    chosen = effective(_given(context.params, assignments or []), os.environ, params).params
+    typer.echo(f"evidence: {scan_tokens(Run(chosen).target, chosen)}")
 
 
 @app.command(epilog="Example: mikit scan --model smollm2-135m --layer 12 --corpus full")
@@ -284,6 +381,17 @@ def report(run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="Folder of 
 
     write_report(trace, run_dir / "report.html")
     typer.echo(run_dir / "report.html")
+
+
+@app.command(epilog="Example: mikit export outputs/layer-0/feature-3/first --out rows.jsonl")
+def export(
+    run_dirs: Annotated[list[Path], Argument(metavar="RUN_DIR...", help="Folders of finished runs.")],
+    out: Annotated[Path, Option("--out", metavar="FILE", help="JSON lines.")],
+) -> None:
+    """Write explanations, scores and evidence of finished runs as rows in Neuronpedia's form, with their provenance."""
+    from mikit.runs.export import write_rows
+
+    typer.echo(f"{write_rows(run_dirs, out)} rows: {out}")
 
 
 @app.command(epilog="Example: mikit grade submissions/*.json")

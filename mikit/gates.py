@@ -27,6 +27,9 @@ ROUNDING = 1e-9
 """A mean of shares may miss the gate that it equals by this much."""
 MISSED: dict[CheckVerdict, str] = {"fail": "failed", "undecided": "undecided"}
 
+MOST_FAILED = 0.1
+"""Share of judgements that may fail before a gate is left undecided."""
+
 Judgement = tuple[GateVerdict, str]
 """A verdict, and one sentence that gives the numbers."""
 
@@ -80,6 +83,10 @@ def judge_input(observation: Observation, score: InputScore | None, protocol: Pr
         )
     if score is None:
         return "undecided", "There is no input hypothesis to score."
+    if failed := too_many_failed(score.failed_judgements, score.judgements):
+        return "undecided", failed
+    if score.note and score.coverage.value is None:
+        return "undecided", f"No text was written: {score.note}."
     if not score.cases:
         return "undecided", "No text could be found or written for the hypothesis."
     if score.coverage.value is None:
@@ -87,6 +94,13 @@ def judge_input(observation: Observation, score: InputScore | None, protocol: Pr
     if score.rejection.value is None:
         return "fail", "No near miss could be found or written: the hypothesis predicts that everything like it fires."
     return judge_shares(score.coverage, score.rejection, protocol)
+
+
+def too_many_failed(failed: int, judgements: int) -> str | None:
+    """One sentence if more judgements failed than a verdict bears; None otherwise."""
+    if failed <= MOST_FAILED * judgements:
+        return None
+    return f"{failed} of {judgements} judgements failed, and at most {MOST_FAILED:.0%} may."
 
 
 def judge_shares(coverage: Proportion, rejection: Proportion, protocol: Protocol) -> Judgement:
@@ -105,6 +119,8 @@ def judge_output(intervention: Intervention | None, score: OutputScore | None, p
         return "none", _null(intervention)
     if score is None:
         return "undecided", "There is no output hypothesis that could be scored."
+    if failed := too_many_failed(score.failed_judgements, score.judgements):
+        return "undecided", failed
     return _compared([("output score", score.score, "prompts", protocol.gate_output)])
 
 
@@ -114,6 +130,8 @@ def judge_chain(intervention: Intervention | None, chain: Chain | None, protocol
         return "none", _null(intervention)
     if chain is None or not chain.checks:
         return "undecided", "No causal check was made."
+    if failed := too_many_failed(chain.failed_judgements, chain.judgements):
+        return "undecided", failed
     names = {
         verdict: [check.name.replace("_", " ") for check in chain.checks if check.verdict == verdict]
         for verdict in ("pass", "fail", "undecided")
@@ -159,16 +177,21 @@ def _sentence(parts: list[str]) -> str:
     return f"{joined[:1].upper()}{joined[1:]}."
 
 
-def is_confirmed(gates: Gates, input_score: InputScore | None, output_score: OutputScore | None) -> bool:
+def is_confirmed(
+    gates: Gates, input_score: InputScore | None, output_score: OutputScore | None, batches: int = 1
+) -> bool:
     """Whether all gates pass, by margins that chance hardly explains, for an explanation of most firing text.
 
-    The scores are those on `confirm`, which nothing was chosen on.
+    The scores are those on `confirm`, which nothing was chosen on. Whoever draws `confirm` anew has a further chance:
+    at the b-th draw the bounds are those of 1 - 0.1 / b^2. The sum of 1 / b^2 stays below 1.65: however often it is
+    drawn, all draws together are wrong hardly more often than the first.
     """
     if not gates.all_pass or input_score is None or output_score is None:
         return False
+    level = 1 - 0.1 / max(batches, 1) ** 2
     return (
-        one_sided_lower(input_score.coverage) >= CONFIRMED_SHARE
-        and one_sided_lower(input_score.rejection) >= CONFIRMED_SHARE
-        and one_sided_lower(output_score.score) >= CONFIRMED_OUTPUT
+        one_sided_lower(input_score.coverage, level) >= CONFIRMED_SHARE
+        and one_sided_lower(input_score.rejection, level) >= CONFIRMED_SHARE
+        and one_sided_lower(output_score.score, level) >= CONFIRMED_OUTPUT
         and (input_score.recall.value or 0.0) >= CONFIRMED_RECALL
     )

@@ -78,7 +78,28 @@ class Params(BaseModel):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="precision of the model; auto is float32 where it fits, else bfloat16"
     )
-    source: Literal["corpus"] = Field("corpus", description="where evidence comes from")
+    source: Literal["corpus", "neuronpedia", "bos_token"] = Field(
+        "corpus", description="where the evidence that a writer sees comes from: corpus, neuronpedia or bos_token"
+    )
+    neuronpedia_id: str | None = Field(
+        None,
+        pattern=r"^[^/\s]+/[^/\s]+$",
+        description="MODEL/SOURCE at Neuronpedia, such as gemma-2-2b/6-gemmascope-res-16k; unset, that of the target",
+    )
+    neuronpedia_record: str | None = Field(
+        None,
+        min_length=1,
+        description="with --source neuronpedia: a saved record of the feature, read in place of the site",
+    )
+    neuronpedia_url: str = Field("https://www.neuronpedia.org", description="address of Neuronpedia")
+    bos_token_root: str | None = Field(
+        None, min_length=1, description="folder of the evidence that scan-bos prepares; unset, below the outputs"
+    )
+    bos_prompt_id: str = Field(
+        "prompt-0001",
+        pattern=r"^prompt-\d{4}$",
+        description="what stands before the scanned token: prompt-0001 is BOS alone, others are neutral prompts behind it",
+    )
     corpus: str | None = Field(
         None, min_length=1, description="embedded, full, or a .txt/.jsonl file or folder; the target's own if unset"
     )
@@ -86,11 +107,40 @@ class Params(BaseModel):
     document_tokens: int | None = Field(
         128, ge=8, description="content tokens read of a document at most; null reads all"
     )
-    explainer: Literal["statistical"] = Field("statistical", description="who writes and judges")
+    explainer: Literal["auto", "statistical", "llm"] = Field(
+        "auto", description="who writes and judges; auto is llm where a model and a key or an address are set"
+    )
+    llm_model: str | None = Field(
+        None, min_length=1, description="language model that writes and judges; unset, LLM_MODEL"
+    )
+    llm_base_url: str | None = Field(
+        None, min_length=1, description="address of its OpenAI-compatible server; unset, LLM_BASE_URL"
+    )
+    llm_writer: str | None = Field(None, min_length=1, description="model that writes hypotheses; unset, llm_model")
+    llm_author: str | None = Field(None, min_length=1, description="model that writes test sentences; unset, llm_model")
+    llm_judge: str | None = Field(None, min_length=1, description="model that judges tokens blindly; unset, llm_model")
+    llm_recall: str | None = Field(None, min_length=1, description="model that judges windows; unset, llm_model")
+    llm_plausibility: str | None = Field(
+        None, min_length=1, description="model that reads how well two ends go together; unset, llm_model"
+    )
+    llm_temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature, where the model takes one")
+    llm_max_tokens: int = Field(2048, ge=16, description="tokens that a reply may have")
+    llm_timeout: float = Field(60.0, gt=0, description="seconds without a byte before an attempt is given up")
+    llm_retries: int = Field(5, ge=0, le=20, description="further attempts after one that may pass, such as 429 or 500")
+    llm_first_wait: float = Field(1.0, ge=0, description="seconds before the second attempt; then doubled, with jitter")
+    llm_concurrency: int = Field(4, ge=1, le=64, description="questions asked at a time")
+    llm_token_budget: int | None = Field(None, ge=0, description="tokens that the run may spend on language models")
+    llm_money_budget: float | None = Field(None, ge=0, description="US dollars that the run may spend on them")
+    llm_prices: str | None = Field(None, min_length=1, description="YAML file of prices; params/prices.yaml if unset")
+    llm_replay: bool = Field(False, description="let recorded replies alone answer; one that is missing ends the run")
+    max_rounds: int = Field(0, ge=0, le=50, description="rounds of refinement at most before the verdict")
     max_hypotheses: int = Field(3, ge=1, le=3, description="distinct hypotheses an end")
     seed: int = Field(0, ge=0, description="of every random draw")
     batch: int = Field(32, ge=1, description="windows in a forward pass")
-    nulls: bool = Field(True, description="also try explanations that must not pass")
+    nulls: bool | None = Field(
+        None,
+        description="also try explanations that must not pass; unset: always, but with a language model on every tenth feature",
+    )
     protocol: Protocol = Field(default_factory=Protocol, description="fixed before any hypothesis is written")
 
     @field_validator("run")
@@ -107,6 +157,14 @@ class Params(BaseModel):
             raise ValueError(f"{name} is given with model {self.model!r}: valid: model planted")
         return self
 
+
+OPERATIONAL = frozenset(
+    {
+        "llm_timeout", "llm_retries", "llm_first_wait", "llm_concurrency", "llm_token_budget", "llm_money_budget",
+        "llm_prices", "llm_replay", "max_rounds",
+    }
+)  # fmt: skip
+"""Parameters of how a run is carried out: no step's result follows from them, so that changing one makes no step stale."""
 
 NAMES = (*Params.model_fields, *(f"protocol.{name}" for name in Protocol.model_fields))
 """Every parameter's name, those of the protocol with a dot."""

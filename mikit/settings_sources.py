@@ -65,6 +65,19 @@ def effective(
     return Effective(make_params(nest(merged), origins=origins), origins)
 
 
+def resolved(params: Params, environment: Mapping[str, str]) -> Params:
+    """The params with what they leave to the environment: the language model, its address, and who explains."""
+    model = params.llm_model or environment.get("LLM_MODEL") or None
+    address = params.llm_base_url or environment.get("LLM_BASE_URL") or None
+    has_key = any(environment.get(name) for name in ("LLM_API_KEY", "LLM_API_KEY_FILE", "OPENAI_API_KEY"))
+    explainer = params.explainer
+    if explainer == "auto":
+        explainer = "llm" if model and (address or has_key) else "statistical"
+    if explainer != "llm":
+        model, address = params.llm_model, params.llm_base_url
+    return params.model_copy(update={"explainer": explainer, "llm_model": model, "llm_base_url": address})
+
+
 def _from_file(path: Path) -> dict[str, Any]:
     """The parameters in a file by dotted name; those of the protocol may be written with a dot or under `protocol`."""
     values = read_params_file(path)

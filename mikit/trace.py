@@ -138,6 +138,10 @@ class Observation(Record):
     neighbours: list[int]
     """Live latents by decoder cosine, nearest first."""
     neighbour_cosines: list[float]
+    notes: list[str] = []
+    """What the evidence leaves undefined, and what was measured here in its place."""
+    outside: dict[str, Any] = {}
+    """Where evidence that was not measured here comes from: address, SAE, counts, explanations of others."""
 
 
 class InputHypotheses(Record):
@@ -171,6 +175,12 @@ class InputExperiment(Record):
     cases: list[TextCase]
     shortfall: dict[str, int] = {}
     """By group (`positive` or a stratum), how many texts fewer than asked for could be found."""
+    judgements: int = 0
+    """Windows that were judged for it: whether the hypothesis predicts them silent."""
+    failed_judgements: int = 0
+    """Those of them that could not be judged."""
+    note: str | None = None
+    """Why no text could be written, if none could."""
 
 
 class InputExperiments(Record):
@@ -222,6 +232,12 @@ class InputScore(Record):
     specificity: Proportion
     """Share of the nearest live features that this one beats on coverage of the same positives."""
     cases: list[ScoredCase]
+    judgements: int = 0
+    """Windows judged for it, in its experiment and for recall."""
+    failed_judgements: int = 0
+    """Those of them that could not be judged: more than a tenth leave the gate undecided."""
+    note: str | None = None
+    """Why its experiment has no written text, if it has none."""
 
 
 class InputEval(Record):
@@ -329,6 +345,10 @@ class OutputScore(Record):
     """Targets that the hypothesis claims."""
     false_alarms: list[str]
     """Distractors that it claims."""
+    judgements: int = 0
+    """Tokens judged for it."""
+    failed_judgements: int = 0
+    """Those of them that could not be judged: more than a tenth leave the gate undecided."""
 
 
 class OutputEval(Record):
@@ -373,6 +393,10 @@ class Chain(Record):
     plausibility: float | None = None
     explanation: str
     """One sentence from input to output."""
+    judgements: int = 0
+    """Tokens judged to find those that the output hypothesis predicts."""
+    failed_judgements: int = 0
+    """Those of them that could not be judged: more than a tenth leave the gate undecided."""
 
 
 # --- nulls, gates, trace -------------------------------------------------------------------------------------------
@@ -445,9 +469,23 @@ class TokenCost(Record):
     completion_tokens: int = 0
     total_tokens: int = 0
     cached_tokens: int = 0
+    """Prompt tokens that the server had in a cache of its own."""
     calls: int = 0
+    """Questions; one that was asked twice in the same words counts once."""
     failed_calls: int = 0
+    """Those without a usable answer."""
+    retries: int = 0
+    """Requests sent beyond the first of each question."""
+    over_budget: int = 0
+    """Questions that were not asked, as the budget was spent; they are among the failed."""
+    seconds: float = 0.0
     usd: float | None = None
+    """None where a price is not known."""
+
+    def __add__(self, other: "TokenCost") -> "TokenCost":
+        sums = {name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields if name != "usd"}
+        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        return TokenCost(**sums, usd=usd)
 
 
 class Meta(Record):
@@ -471,6 +509,7 @@ class Meta(Record):
     grey_share: float | None
     scoring_dose: float | None
     confirm_batches: int
+    """How often texts were drawn on `confirm`; each further time raises the bar of `confirmed`."""
     nulls: dict[str, Null]
     token_cost: TokenCost
     rounds: int
@@ -515,8 +554,39 @@ class Provenance(Record):
     seed: int
     explainer: str
     llm: dict[str, str] = {}
+    """The model of each role."""
     prompt_hashes: dict[str, str] = {}
+    """Of the files that the prompts are made from."""
+    ledger: dict[str, dict[str, TokenCost]] = {}
+    """What LLM calls cost, by step and purpose."""
     step_seconds: dict[str, float]
+
+
+class RoundMetrics(Record):
+    """What a round reached on `select`."""
+
+    activation_coverage: float | None
+    boundary_rejection: float | None
+    output_score: float | None
+    functional_score: int | None
+
+
+class Round(Record):
+    """One round of refinement: the first failing component was worked on, and what depends on it was done again."""
+
+    number: int
+    component: Literal["input", "output", "chain"]
+    diagnosis: str
+    """What was wrong before it."""
+    changes: list[str]
+    """The hypotheses that it tried."""
+    steps_rerun: list[int]
+    metrics: RoundMetrics
+    gates: Gates
+    better: bool
+    """Whether it is better than all before it."""
+    started_from: int
+    """The round whose state it began with; 0 is the run itself."""
 
 
 class Trace(Record):
@@ -527,7 +597,7 @@ class Trace(Record):
     input_round: InputRound | None
     output_round: OutputRound | None
     chain: Chain | None
-    rounds: list[dict[str, Any]] = []
+    rounds: list[Round] = []
     provenance: Provenance
 
 
@@ -556,5 +626,7 @@ class StepFile(Record):
     params: dict[str, Any]
     outputs: dict[str, Any]
     ledger: TokenCost = TokenCost()
+    purposes: dict[str, TokenCost] = {}
+    """The ledger by purpose."""
     seconds: float
     started_at: str

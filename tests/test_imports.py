@@ -24,11 +24,12 @@ KNOWS = {
     "explainers": {"explainers", "evidence.vocabulary", "evidence.corpora", "llm"},
     "experiments": {"experiments", "explainers", "evidence", "targets"},
     "gates": {"experiments.statistics"},
-    "llm": set(),
+    "refine": {"gates", "experiments.statistics", "explainers.base"},
+    "llm": {"llm"},
     "viz": {"viz"},
     "widgets": {"viz", "runs"},
     "calibration": {"calibration", "runs", "gates", "experiments", "explainers", "evidence", "targets"},
-    "runs": {"runs", "gates", "viz", "experiments", "explainers", "evidence", "targets"},
+    "runs": {"runs", "refine", "llm", "gates", "viz", "experiments", "explainers", "evidence", "targets"},
     # four tasks that know nothing of the pipeline, pictures in the house's style
     "tasks": {"tasks", "viz.style"},
     # of the tasks a sandbox knows how a model is built, and nothing that could make an instance
@@ -43,7 +44,7 @@ ONLY = {
     "papermill": "runs/",
     "dask": "runs/",
     "distributed": "runs/",
-    "openai": "llm.py",
+    "openai": "llm/",
     "openenv": "arena/",
     "sae_lens": "targets/",
 }

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted_lab import TRUTH, lab, true_list
 
-from mikit.errors import MikitError
 from mikit.experiments.intervene import intervene
 from mikit.experiments.matching import case_of, looks_of, matched, script_of
 from mikit.experiments.measure import measure
 from mikit.experiments.output_score import choose_output, choose_tokens, normal_interval, rates, score_output
+from mikit.gates import judge_output
 from mikit.runs.judging import Subject, judge
 from mikit.trace import Estimate, OutputScore
 
@@ -91,8 +91,10 @@ def test_tokens_that_could_not_be_judged_count_on_neither_side(made):
     truth = TRUTH["lantern"].promotes
     score = answered(made, "lantern", lambda token: None if token[1] < "m" else token in truth)
     assert score.true_positive_rate == 1
-    with pytest.raises(MikitError, match="can't be scored on select"):
-        answered(made, "lantern", lambda _: None)
+    nothing = answered(made, "lantern", lambda token: None)
+    assert nothing.failed_judgements == nothing.judgements > 0
+    assert nothing.score.value == 0
+    assert judge_output(None, nothing, made.setting.protocol)[0] == "undecided"
 
 
 def test_distractors_are_neither_targets_nor_the_features_own(made):

@@ -34,6 +34,15 @@ MONOTONE_SHARE = 0.75
 """Share of the prompts that must respond: 12 of 16."""
 
 
+@dataclass(frozen=True)
+class Checked:
+    """The checks of a hypothesis, and how its tokens were found."""
+
+    checks: list[Check]
+    judgements: int
+    failed_judgements: int
+
+
 def run_checks(
     setting: Setting,
     feature: int,
@@ -43,22 +52,37 @@ def run_checks(
     split: Split,
 ) -> list[Check]:
     """The five checks of one output hypothesis, in the order of `trace.CHECKS`, on the prompts and documents of a split."""
+    return check(setting, feature, observation, intervention, hypothesis, split).checks
+
+
+def check(
+    setting: Setting,
+    feature: int,
+    observation: Observation,
+    intervention: Intervention,
+    hypothesis: OutputHypothesis,
+    split: Split,
+) -> Checked:
+    """The five checks, with the number of judgements that they rest on."""
     measured = measure(setting, feature, observation, intervention, split)
     texts = [setting.vocabulary.texts[i] for i in measured.tokens]
     looks = looks_of(texts, setting.vocabulary.counts[measured.tokens])
     sign = 1 if hypothesis.direction == "promotes" else -1
-    contrast = contrast_of(predicted_by(setting, hypothesis, measured.tokens), looks, sign, setting.seed)
+    predicted = predicted_by(setting, hypothesis, intervention, measured.tokens)
+    contrast = contrast_of(predicted.flags, looks, sign, setting.seed)
     if contrast is None:
-        return [undecided(name, "no eligible token is predicted, or every one is") for name in CHECKS]
+        why = "no eligible token is predicted, or every one is"
+        return Checked([undecided(name, why) for name in CHECKS], predicted.judgements, predicted.failed)
     ablation = ablate(setting, feature, observation, split)
     theirs = control_contrasts(intervention, measured, contrast, looks, setting.seed)
-    return [
+    checks = [
         necessity(ablation, contrast, setting.protocol, setting.seed),
         selectivity(ablation, contrast, setting.protocol, setting.seed),
         sufficiency(measured, contrast, setting.seed),
         dose_response(measured, contrast, setting.protocol, setting.seed),
         own_tokens(measured, contrast, theirs, setting.seed),
     ]
+    return Checked(checks, predicted.judgements, predicted.failed)
 
 
 def functional_score(checks: Sequence[Check]) -> int:

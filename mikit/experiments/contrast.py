@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mikit.experiments.matching import Looks, matched
 from mikit.experiments.setting import Setting
-from mikit.trace import OutputHypothesis
+from mikit.trace import Control, Intervention, OutputHypothesis
 
 MOST_FREQUENT = 200
 """Predicted tokens that a contrast looks at: a form covers thousands, and the rare ones tell little."""
@@ -48,12 +49,36 @@ def contrast_of(is_predicted: Bool[np.ndarray, " token"], looks: Looks, sign: in
     return Contrast(predicted, matched(predicted, pool, looks, kinds=False), sign) if len(predicted) else None
 
 
+class Predicted(NamedTuple):
+    """The tokens that a hypothesis speaks of."""
+
+    flags: Bool[np.ndarray, " token"]
+    judgements: int
+    failed: int
+    """Tokens that could not be judged; they count as not predicted."""
+
+
 def predicted_by(
-    setting: Setting, hypothesis: OutputHypothesis, tokens: Int[np.ndarray, " token"]
-) -> Bool[np.ndarray, " token"]:
-    """Which of some tokens, given by id, the hypothesis claims to be moved."""
-    answers = setting.explainer.claims(hypothesis, [setting.vocabulary.texts[i] for i in tokens])
-    return np.array([answer is True for answer in answers], bool)
+    setting: Setting, hypothesis: OutputHypothesis, intervention: Intervention, tokens: Int[np.ndarray, " token"]
+) -> Predicted:
+    """Which of some tokens, given by id, the hypothesis claims to be moved.
+
+    A list or a form is asked about every token. A judge is asked about candidates alone: the tokens that the feature
+    moves most on `explain`, and as many that each control moves most there. A control's tokens are among them as the
+    feature's are, so that whoever ticks all, or ticks at random, claims no more of the feature than of any control.
+    """
+    texts = setting.vocabulary.texts
+    where = np.arange(len(tokens))
+    if hypothesis.kind == "text":
+        n = setting.protocol.n_output_tokens
+        rising = hypothesis.direction == "promotes"
+        moved: list[Intervention | Control] = [intervention, *intervention.controls]
+        lists = [(each.promoted if rising else each.suppressed)[:n] for each in moved]
+        where = np.flatnonzero(among(tokens, [token.id for group in lists for token in group]))
+    answers = setting.explainer.claims(hypothesis, [texts[tokens[i]] for i in where])
+    flags = np.zeros(len(tokens), bool)
+    flags[where] = [answer is True for answer in answers]
+    return Predicted(flags, len(answers), sum(answer is None for answer in answers))
 
 
 def among(tokens: Int[np.ndarray, " token"], ids: Sequence[int]) -> Bool[np.ndarray, " token"]:

@@ -1,6 +1,7 @@
 """Step 4: how well a hypothesis predicts where the feature fires."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -57,9 +58,7 @@ def score_input(
     gated = [case.activation for case in cases if case.stratum in GATED_STRATA]
     strata = {stratum: _share_silent(cases, stratum, observation.tau) for stratum in STRATA}
     above_zero = [_share_silent(cases, stratum, 0.0) for stratum in GATED_STRATA]
-    recall, precision, balanced_accuracy = natural_agreement(
-        setting, feature, observation, hypothesis, experiment.split
-    )
+    natural = natural_agreement(setting, feature, observation, hypothesis, experiment.split)
     is_positive = np.array([case.role == "positive" for case in cases], bool)
     return InputScore(
         hypothesis=hypothesis.id,
@@ -72,11 +71,14 @@ def score_input(
         rejection_above_zero=mean_of(above_zero),
         grey_share=float(np.mean([0 < case.activation < observation.tau for case in cases])) if cases else None,
         auroc=auroc([case.activation for case in positives], gated),
-        recall=recall,
-        precision=precision,
-        balanced_accuracy=balanced_accuracy,
+        recall=natural.recall,
+        precision=natural.precision,
+        balanced_accuracy=natural.balanced_accuracy,
         specificity=specificity(setting, observation, neighbours, peaks[is_positive]),
         cases=cases,
+        judgements=experiment.judgements + natural.judgements,
+        failed_judgements=experiment.failed_judgements + natural.failed,
+        note=experiment.note,
     )
 
 
@@ -142,16 +144,25 @@ def specificity(
     return wilson(int((coverage[1:] < coverage[0]).sum()), len(neighbours))
 
 
+class NaturalAgreement(NamedTuple):
+    """What a hypothesis predicts of natural windows, beside what they do."""
+
+    recall: Proportion
+    precision: Proportion
+    balanced_accuracy: float | None
+    """None without windows of both kinds."""
+    judgements: int
+    failed: int
+    """Windows that could not be judged."""
+
+
 def natural_agreement(
     setting: Setting, feature: int, observation: Observation, hypothesis: InputHypothesis, split: Split
-) -> tuple[Proportion, Proportion, float | None]:
+) -> NaturalAgreement:
     """What a hypothesis predicts of windows drawn by activation: firing ones at all strengths, and silent ones.
 
     Half of the silent windows hold a token on which the feature peaks, whatever tokens the hypothesis speaks of: all
-    hypotheses on a feature are measured alike. A window that could not be judged is left out.
-
-    Returns:
-        recall, precision, and balanced accuracy (None without windows of both kinds).
+    hypotheses on a feature are measured alike. A window that could not be judged is left out, and counted.
     """
     store, table = setting.store, setting.store.table
     drawn = natural_windows(store, feature, split, N_NATURAL, setting.protocol, peak_tokens(observation), setting.seed)
@@ -168,7 +179,8 @@ def natural_agreement(
     rejected = _agreement([(not answer, document) for is_firing, answer, document in judged if not is_firing])
     precision = _agreement([(is_firing, document) for is_firing, answer, document in judged if answer])
     both = [share.value for share in (recall, rejected) if share.value is not None]
-    return recall, precision, sum(both) / 2 if len(both) == 2 else None
+    balanced = sum(both) / 2 if len(both) == 2 else None
+    return NaturalAgreement(recall, precision, balanced, len(answers), sum(answer is None for answer in answers))
 
 
 def _agreement(judged: Sequence[tuple[bool, str]]) -> Proportion:

@@ -18,6 +18,9 @@ OWN = 50
 """Tokens that count as the feature's own: never distractors."""
 Z = 1.959964
 """Standard deviations to the end of a 95 % interval."""
+MOST_JUDGED = 120
+"""Tokens that a judge is asked about at most: those of the choice on the prompts as they are, then those that most
+resamples hold. A token beyond them is left out of the resamples, as one is that could not be judged."""
 A_CONTROL = 50
 """Tokens that each control offers as distractors."""
 
@@ -113,13 +116,17 @@ def score_output(
     looks = looks_of([setting.vocabulary.texts[i] for i in measured.tokens], setting.vocabulary.counts[measured.tokens])
     effects = sign * np.concatenate([measured.scored[None], measured.controls])
     choices = resampled_choices(effects, looks, setting.protocol.n_output_tokens, setting.seed)
-    claimed, judged = _claims(setting, hypothesis, measured, choices)
+    claimed, judged, asked = _claims(setting, hypothesis, measured, choices)
+    failed = int((~judged[asked]).sum())
     true, false = rates(choices[0], claimed, judged)
     scores = np.array([np.subtract(*rates(choice, claimed, judged)) for choice in choices])
-    if np.isnan(scores[0]):
-        raise Unscorable(f"{hypothesis.id} can't be scored on {split}: no distractor was found, or no token judged")
-    low, high = normal_interval(true - false, scores[1:][~np.isnan(scores[1:])])
     targets, distractors = choices[0].targets, choices[0].distractors
+    if np.isnan(scores[0]):
+        if not failed:
+            raise Unscorable(f"{hypothesis.id} can't be scored on {split}: no distractor was found, or no token judged")
+        true, false = (0.0 if np.isnan(rate) else rate for rate in (true, false))
+        scores = np.zeros(1 + len(choices))
+    low, high = normal_interval(true - false, scores[1:][~np.isnan(scores[1:])])
     return OutputScore(
         hypothesis=hypothesis.id,
         split=split,
@@ -135,19 +142,27 @@ def score_output(
         distractors=lens_tokens(setting.vocabulary, measured.tokens[distractors], measured.scored.mean(0)[distractors]),
         hits=[setting.vocabulary.texts[measured.tokens[i]] for i in targets if claimed[i]],
         false_alarms=[setting.vocabulary.texts[measured.tokens[i]] for i in distractors if claimed[i]],
+        judgements=len(asked),
+        failed_judgements=failed,
     )
 
 
 def _claims(
     setting: Setting, hypothesis: OutputHypothesis, measured: Measurement, choices: Sequence[Choice]
-) -> tuple[Bool[np.ndarray, " token"], Bool[np.ndarray, " token"]]:
-    """Which eligible tokens the hypothesis claims, and which were judged: every one that some choice holds, once."""
-    asked = np.unique(np.concatenate([np.concatenate([c.targets, c.distractors]) for c in choices]))
+) -> tuple[Bool[np.ndarray, " token"], Bool[np.ndarray, " token"], Int[np.ndarray, " asked"]]:
+    """Which eligible tokens the hypothesis claims, which were judged, and which were asked about: those that some
+    choice holds, once; a bounded number of them where a judge has to be asked.
+    """
+    held = np.concatenate([np.concatenate([c.targets, c.distractors]) for c in choices])
+    asked, seen = np.unique(held, return_counts=True)
+    if hypothesis.kind == "text" and len(asked) > MOST_JUDGED:
+        first = np.isin(asked, np.concatenate([choices[0].targets, choices[0].distractors]))
+        asked = np.sort(asked[np.lexsort((-seen, ~first))[:MOST_JUDGED]])
     answers = setting.explainer.claims(hypothesis, [setting.vocabulary.texts[i] for i in measured.tokens[asked]])
     claimed, judged = np.zeros(len(measured.tokens), bool), np.zeros(len(measured.tokens), bool)
     claimed[asked] = [answer is True for answer in answers]
     judged[asked] = [answer is not None for answer in answers]
-    return claimed, judged
+    return claimed, judged, asked
 
 
 def choose_output(scores: Sequence[OutputScore]) -> str | None:

@@ -18,6 +18,7 @@ from mikit.evidence.vocabulary import Vocabulary
 from mikit.evidence.windows import WindowTable
 from mikit.experiments.near_tokens import nearest_tokens
 from mikit.experiments.setting import Setting
+from mikit.explainers.base import AuthorFailed
 from mikit.explainers.rules import constrains_token, trigger_texts
 from mikit.trace import SPLITS, STRATA, InputExperiment, InputHypothesis, Observation, Rule, Split, Stratum, TextCase
 
@@ -25,6 +26,8 @@ MOST_CARRIERS = 2000
 """Windows that a writer is given."""
 TRIES = 20
 """Windows judged for each that is wanted, before a stratum is left short."""
+TRIES_OF_A_JUDGE = 4
+"""The same where each has to be read by a judge."""
 OF_ONE_TEXT = 0.5
 """Share of equal tokens from which a text of the same length is an edited window."""
 
@@ -38,6 +41,8 @@ class Draw:
     """The texts of the experiment so far."""
     documents: set[str] = field(default_factory=set)
     """Theirs."""
+    judged: Counter[bool] = field(default_factory=Counter)
+    """Windows that were judged, by whether that failed."""
 
 
 def design_experiment(
@@ -61,7 +66,11 @@ def design_experiment(
     seed = [setting.seed, SPLITS.index(split), zlib.crc32(hypothesis.text.encode())]
     draw = _draw(setting.store.table, split, avoid_documents, seed)
     triggers = rule_tokens(hypothesis.rule, setting.vocabulary) if hypothesis.rule else list(trigger_ids)
-    cases = _written(setting, hypothesis, n, draw, seed)
+    note = None
+    try:
+        cases = _written(setting, hypothesis, n, draw, seed)
+    except AuthorFailed as failure:
+        cases, note = [], str(failure)
     for case in cases:
         _note(draw, case)
     for stratum, windows in _candidates(setting, draw, triggers):
@@ -69,7 +78,15 @@ def design_experiment(
             case = _window_case(setting, window, stratum)
             _note(draw, case)
             cases.append(case)
-    return InputExperiment(hypothesis=hypothesis.id, split=split, cases=cases, shortfall=_shortfall(cases, n))
+    return InputExperiment(
+        hypothesis=hypothesis.id,
+        split=split,
+        cases=cases,
+        shortfall=_shortfall(cases, n),
+        judgements=draw.judged.total(),
+        failed_judgements=draw.judged[True],
+        note=note,
+    )
 
 
 def _note(draw: Draw, case: TextCase) -> None:
@@ -166,11 +183,13 @@ def _silent(
     table = setting.store.table
     fresh = [window for window in windows.tolist() if tuple(table.text(window)) not in draw.taken]
     used = [table.document_of(window) in draw.documents for window in fresh]
-    ordered = [fresh[i] for i in np.argsort(used, kind="stable")][: TRIES * n]
+    tries = TRIES if hypothesis.rule else TRIES_OF_A_JUDGE
+    ordered = [fresh[i] for i in np.argsort(used, kind="stable")][: tries * n]
     for start in range(0, len(ordered), n):
         part = ordered[start : start + n]
         tokens = [[setting.vocabulary.texts[i] for i in table.text(window)] for window in part]
         answers = setting.explainer.predicts(hypothesis, tokens)
+        draw.judged.update(answer is None for answer in answers)
         yield from (window for window, answer in zip(part, answers, strict=True) if answer is False)
 
 

@@ -1,8 +1,10 @@
 """The interface of an explainer: it writes hypotheses and test texts, and judges what a hypothesis predicts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from mikit.errors import MikitError
 from mikit.evidence.vocabulary import Vocabulary
 from mikit.trace import (
     InputHypotheses,
@@ -13,6 +15,31 @@ from mikit.trace import (
     OutputHypothesis,
     TextCase,
 )
+
+
+class AuthorFailed(MikitError):
+    """No test text could be written, for a reason that is not the hypothesis's: the message says which."""
+
+
+@dataclass(frozen=True)
+class Tokenization:
+    """How the explained model reads and writes text."""
+
+    ids_of: Callable[[str], list[int]]
+    """Content ids of a text."""
+    text_of: Callable[[Sequence[int]], str]
+    """Text of content ids."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A hypothesis that failed on `select`, for whoever writes the next one."""
+
+    text: str
+    result: str
+    """The numbers, in one sentence."""
+    against: tuple[str, ...] = ()
+    """What went against it, a phrase each."""
 
 
 class Explainer(Protocol):
@@ -26,8 +53,13 @@ class Explainer(Protocol):
         """Its name in params; the `author` of what it writes."""
         ...
 
-    def input_hypotheses(self, observation: Observation, vocabulary: Vocabulary, n: int) -> InputHypotheses:
-        """Up to `n` distinct hypotheses of what makes the feature fire, the best first; none with a note if there is no evidence."""
+    def input_hypotheses(
+        self, observation: Observation, vocabulary: Vocabulary, n: int, tried: Sequence[Tried] = ()
+    ) -> InputHypotheses:
+        """Up to `n` distinct hypotheses of what makes the feature fire, the best first; none with a note if there is no evidence.
+
+        None of them is one that was tried.
+        """
         ...
 
     def author(
@@ -51,6 +83,9 @@ class Explainer(Protocol):
 
         Returns:
             At most the number asked for of each role, all distinct, each of at most 32 content tokens.
+
+        Raises:
+            AuthorFailed: nothing could be written, though the hypothesis may be sound.
         """
         ...
 
@@ -58,7 +93,7 @@ class Explainer(Protocol):
         """For each window, given as token texts, whether the hypothesis says that it fires."""
         ...
 
-    def output_hypotheses(self, intervention: Intervention, n: int) -> OutputHypotheses:
+    def output_hypotheses(self, intervention: Intervention, n: int, tried: Sequence[Tried] = ()) -> OutputHypotheses:
         """Up to `n` hypotheses of what the feature does to the next token; none with a note if it does nothing."""
         ...
 

@@ -13,8 +13,21 @@ from pydantic import BaseModel, ValidationError
 from mikit import paths
 from mikit.errors import BadInput, MikitError
 from mikit.files import write_json, write_text
-from mikit.runs.freshness import STEPS, inputs_of, is_fresh, params_hash, sources_hash, stale_steps
+from mikit.llm.ledger import total
+from mikit.runs.freshness import (
+    BUDGET,
+    ROUNDS,
+    STEPS,
+    budget_of,
+    inputs_of,
+    is_fresh,
+    params_hash,
+    rounds_hash,
+    sources_hash,
+    stale_steps,
+)
 from mikit.settings import Params
+from mikit.settings_sources import resolved
 from mikit.trace import StepFile, TokenCost, Trace
 
 log = logging.getLogger(__name__)
@@ -25,7 +38,7 @@ class RunDirectory:
     """`outputs/layer-L/feature-F/RUN/`. Making one touches nothing on disk."""
 
     def __init__(self, params: Params) -> None:
-        self.params = params
+        self.params = params = resolved(params, os.environ)
         self.path = paths.outputs() / f"layer-{params.layer}" / f"feature-{params.feature}" / params.run
 
     @property
@@ -38,6 +51,14 @@ class RunDirectory:
         """Where the report lies."""
         return self.path / "report.html"
 
+    @property
+    def ledger_path(self) -> Path:
+        """Where what was spent on language models is written down."""
+        return self.path / "llm-ledger.jsonl"
+
+    ledger_prefix = ""
+    """What stands before a step's name in the ledger."""
+
     def step_path(self, step: int) -> Path:
         """Where a step's file lies."""
         return self.path / f"step{step}.json"
@@ -48,9 +69,13 @@ class RunDirectory:
         return params_hash(self.params)
 
     @cached_property
+    def _sources(self) -> str:
+        return sources_hash(self.params)
+
+    @property
     def outside(self) -> dict[str, str]:
-        """Hashes of what the run reads and does not write."""
-        return {"sources": sources_hash(self.params)}
+        """Hashes of what the run reads and does not write, and of its rounds of refinement."""
+        return {"sources": self._sources, BUDGET: budget_of(self.params), ROUNDS: rounds_hash(self.path / "rounds")}
 
     # --- step files and trace ---
 
@@ -73,7 +98,7 @@ class RunDirectory:
         inputs: Mapping[str, str],
         seconds: float,
         started_at: str,
-        ledger: TokenCost | None = None,
+        purposes: Mapping[str, TokenCost] | None = None,
     ) -> StepFile:
         """Write a step's file, atomically.
 
@@ -83,15 +108,23 @@ class RunDirectory:
             inputs: hashes of what it read besides step files and `outside`, which are added here: the evidence.
             seconds: how long it took.
             started_at: ISO 8601, UTC.
-            ledger: what its LLM calls cost.
+            purposes: what its LLM calls cost, by purpose.
         """
+        cost = total(purposes or {})
+        read = self.outside | inputs_of(step, self.files()) | dict(inputs)
+        if not cost.over_budget:
+            # a budget that was not reached changed nothing
+            read.pop(BUDGET)
+        if step != STEPS[-1]:
+            read.pop(ROUNDS)
         file = StepFile(
             step=step,
-            inputs=self.outside | inputs_of(step, self.files()) | dict(inputs),
+            inputs=read,
             params_hash=self.params_hash,
             params=self.params.model_dump(mode="json"),
             outputs=dict(outputs),
-            ledger=ledger or TokenCost(),
+            ledger=cost,
+            purposes=dict(purposes or {}),
             seconds=seconds,
             started_at=started_at,
         )

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import json
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from mikit.runs.directory import RunDirectory
 from mikit.runs.freshness import STEPS
 from mikit.runs.kernel import Kernel, warm_kernel
 from mikit.runs.logs import timed
-from mikit.settings import Params
+from mikit.settings import OPERATIONAL, Params, make_params
 from mikit.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,10 @@ def run_pipeline(
     for name in NOTEBOOKS:
         check_parameters(folder / f"{name}.ipynb", values)
     directory = RunDirectory(params)
+    if directory.params.explainer == "llm":
+        from mikit.llm import open_client
+
+        open_client(directory.params, None)
     with directory.lock(), contextlib.ExitStack() as stack:
         if force:
             _forget(directory)
@@ -78,6 +83,8 @@ def run_pipeline(
                 directory.report_path.unlink(missing_ok=True)
                 kernel = stack.enter_context(warm_kernel(directory.path / ".kernel.log"))
                 _preflight(kernel, preflight.format(**values))
+            if step == STEPS[-1] and (params.max_rounds or (directory.path / "rounds").exists()):
+                _run_refinement(directory, folder / "refine.ipynb", values, kernel)
             _run_step(directory, step, folder / _file(step), values, kernel)
         if kernel is None:
             _tell(kept)
@@ -86,6 +93,36 @@ def run_pipeline(
         if not directory.report_path.exists():
             _report(trace, directory)
         return trace
+
+
+def refine_pipeline(given: Params, max_rounds: int, said: set[str]) -> tuple[Params, bool]:
+    """Go on with an existing run: more rounds of refinement, then the verdict anew.
+
+    Args:
+        given: names the run by layer, feature and run; of the others, those on how it is carried out count.
+        max_rounds: of this call.
+        said: the names of the parameters that somebody gave.
+
+    Returns:
+        The run's parameters, and whether there was anything to do.
+
+    Raises:
+        BadInput: there is no such run, or a parameter is given that its results follow from.
+    """
+    from mikit.runs.refinement import continued
+
+    where = RunDirectory(given)
+    first = where.read(1)
+    if first is None:
+        raise BadInput(f"{where.path} holds no run: valid: one that mikit run began, by --layer, --feature and --run")
+    if fixed := sorted(said - OPERATIONAL - {"layer", "feature", "run"}):
+        raise BadInput(f"{fixed[0]} is the run's own and can't be changed: valid: {', '.join(sorted(OPERATIONAL))}")
+    changed = {name: getattr(given, name) for name in OPERATIONAL & said}
+    params = make_params(first.params | changed, where=str(where.step_path(1)))
+    begun = continued(RunDirectory(params), max_rounds)
+    if begun:
+        run_pipeline(params)
+    return params, begun
 
 
 def notebook_parameters(params: Params) -> dict[str, Any]:
@@ -135,6 +172,7 @@ def _file(step: int) -> str:
 
 
 def _forget(directory: RunDirectory) -> None:
+    shutil.rmtree(directory.path / "rounds", ignore_errors=True)
     for path in directory.path.iterdir():
         if path.suffix in {".ipynb", ".json", ".html"}:
             path.unlink()
@@ -212,6 +250,33 @@ def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str
     finally:
         # stopped between its record and its end, a step is done: the next run takes the partial notebook for it
         if partial.exists() and not directory.is_fresh(step):
+            partial.replace(failed)
+
+
+def _run_refinement(directory: RunDirectory, source: Path, values: dict[str, Any], kernel: Kernel) -> None:
+    """Execute the notebook of the rounds; each round leaves its own record, so that a failure loses none."""
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    from mikit.runs.papermill_engine import execute
+
+    check_parameters(source, values)
+    final = directory.path / "refine.ipynb"
+    partial, failed = directory.path / ".refine.partial.ipynb", final.with_suffix(".failed.ipynb")
+    for old in (final, partial, failed):
+        old.unlink(missing_ok=True)
+    where = f"refinement failed in {failed} (rounds before it are kept: mend the cause and run the same again)"
+    try:
+        with timed("rounds of refinement"):
+            kernel.clear()
+            execute(source, partial, final, values, kernel)
+        partial.replace(final)
+    except PapermillExecutionError as error:
+        raise _as_ours(error.ename, error.evalue, where) from None
+    except DeadKernelError:
+        raise StepFailed("refinement failed: the kernel died (out of memory?)") from None
+    finally:
+        if partial.exists():
             partial.replace(failed)
 
 

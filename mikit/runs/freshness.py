@@ -12,7 +12,7 @@ from pathlib import Path
 from mikit import paths
 from mikit.errors import BadInput
 from mikit.files import file_hash, fingerprint, value_hash
-from mikit.settings import Params
+from mikit.settings import OPERATIONAL, Params
 from mikit.trace import StepFile
 
 STEPS = range(1, 10)
@@ -32,13 +32,19 @@ READS: Mapping[int, tuple[int, ...]] = {
 OWN_SAE = ("planted", "smollm2-135m")
 """Models that bring their SAE."""
 
+BUDGET = "budget"
+"""Name, among what a step read, of the budget that kept it from asking all that it wanted to."""
+
+ROUNDS = "rounds"
+"""Name, among what the last step read, of the rounds of refinement."""
+
 Files = Mapping[int, StepFile]
 """The step files that exist, by step."""
 
 
 def params_hash(params: Params) -> str:
-    """Hash of all parameters."""
-    return value_hash(params.model_dump(mode="json"))
+    """Hash of the parameters that results follow from."""
+    return value_hash(params.model_dump(mode="json", exclude=set(OPERATIONAL)))
 
 
 def sources_hash(params: Params) -> str:
@@ -49,6 +55,8 @@ def sources_hash(params: Params) -> str:
         files += paths.texts(given) if given.is_dir() else [given]
     if params.planted_spec and (spec := paths.existing(params.planted_spec)):
         files.append(spec)
+    if params.explainer == "llm":
+        files += sorted((paths.PACKAGE / "explainers" / "llm" / "prompts").glob("*.md"))
     own = [[file.name, file_hash(file)] for file in files if file.is_file()]
     return value_hash([*own, *([file.name, fingerprint(file)] for file in target_files(params))])
 
@@ -67,6 +75,17 @@ def target_files(params: Params) -> list[Path]:
             places.append(find_sae(folder, params.layer, params.sae_width, params.sae_l0))
     found = [file for place in places for file in (sorted(place.iterdir()) if place.is_dir() else [place])]
     return [file for file in found if file.suffix in {".json", ".safetensors", ".npz", ".model"} and file.is_file()]
+
+
+def budget_of(params: Params) -> str:
+    """What may be spent: a step that a budget cut short is done again under another one."""
+    return value_hash([params.llm_token_budget, params.llm_money_budget])
+
+
+def rounds_hash(folder: Path) -> str:
+    """Hash of the rounds of refinement and of the calls for them; that of nothing where there are none."""
+    files = sorted(folder.glob("*/round.json"), key=lambda path: path.parent.name) + sorted(folder.glob("*.json"))
+    return value_hash([[f"{file.parent.name}/{file.name}", file_hash(file)] for file in files])
 
 
 def inputs_of(step: int, files: Files) -> dict[str, str]:

@@ -3,11 +3,11 @@
 import logging
 from dataclasses import dataclass
 
-from mikit.experiments.checks import functional_score, run_checks
+from mikit.experiments.checks import check, functional_score
 from mikit.experiments.input_score import score_input
 from mikit.experiments.output_score import Unscorable, score_output
 from mikit.experiments.setting import Setting
-from mikit.experiments.texts import design_experiment
+from mikit.experiments.texts import design_experiment, peak_tokens
 from mikit.gates import NO_TEXT, judge_gates
 from mikit.trace import (
     Chain,
@@ -34,6 +34,8 @@ class Subject:
     """Of step 1."""
     intervention: Intervention
     """Of step 5."""
+    used_documents: frozenset[str] = frozenset()
+    """Of which no text is drawn: it was drawn from them before."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ def input_score_of(subject: Subject, hypothesis: InputHypothesis, split: Split) 
     """A hypothesis scored on texts made for it: `n_confirm` a group on `confirm`, `n_select` elsewhere."""
     protocol = subject.setting.protocol
     n = protocol.n_confirm if split == "confirm" else protocol.n_select
-    experiment = design_experiment(subject.setting, hypothesis, split, n)
+    experiment = design_experiment(
+        subject.setting, hypothesis, split, n, subject.used_documents, peak_tokens(subject.observation)
+    )
     return score_input(subject.setting, subject.feature, subject.observation, hypothesis, experiment)
 
 
@@ -96,9 +100,8 @@ def chain_of(
     if subject.intervention.null or output_hypothesis is None:
         why = subject.intervention.null_reason or "there is no output hypothesis to check"
         return Chain(split=split, best_pair=None, checks=[], functional_score=None, explanation=f"No chain: {why}.")
-    checks = run_checks(
-        subject.setting, subject.feature, subject.observation, subject.intervention, output_hypothesis, split
-    )
+    found = check(subject.setting, subject.feature, subject.observation, subject.intervention, output_hypothesis, split)
+    checks = found.checks
     if input_hypothesis is None:
         return Chain(
             split=split,
@@ -106,6 +109,8 @@ def chain_of(
             checks=checks,
             functional_score=functional_score(checks),
             explanation=f"What makes the feature fire is not known; where it fires, {_lower(output_hypothesis.text)}",
+            judgements=found.judgements,
+            failed_judgements=found.failed_judgements,
         )
     return Chain(
         split=split,
@@ -114,6 +119,8 @@ def chain_of(
         functional_score=functional_score(checks),
         plausibility=subject.setting.explainer.plausibility(input_hypothesis.text, output_hypothesis.text),
         explanation=f"The feature {_lower(input_hypothesis.text).rstrip('.')}; there it {_lower(output_hypothesis.text)}",
+        judgements=found.judgements,
+        failed_judgements=found.failed_judgements,
     )
 
 

@@ -1,12 +1,15 @@
 """One run of one feature: its parameters, its folder, and what the steps share, each loaded when first needed."""
 
+import contextlib
+import copy
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from zlib import crc32
 
 from pydantic import ValidationError
 
@@ -16,13 +19,17 @@ from mikit.evidence.store import EvidenceStore
 from mikit.evidence.vocabulary import Vocabulary, vocabulary_of
 from mikit.experiments.setting import Setting
 from mikit.explainers import get_explainer
-from mikit.explainers.base import Explainer
+from mikit.explainers.base import Explainer, Tokenization
 from mikit.runs.directory import RunDirectory
 from mikit.settings import Params, Protocol, make_params
 from mikit.targets import Options, Target, load_target
 from mikit.targets.options import options_of
 from mikit.targets.preflight import require_fit
-from mikit.trace import SPLITS, Record, Split, Trace
+from mikit.trace import SPLITS, Record, Split, TokenCost, Trace
+
+if TYPE_CHECKING:
+    from mikit.llm import Client
+    from mikit.llm.ledger import Ledger
 
 log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
@@ -49,6 +56,7 @@ class _Done:
     result: Record
     seconds: float
     started_at: str
+    purposes: dict[str, TokenCost]
 
 
 class Run:
@@ -59,8 +67,8 @@ class Run:
     """
 
     def __init__(self, params: Params) -> None:
-        self.params = params
         self.directory = RunDirectory(params)
+        self.params = self.directory.params
         self._done: dict[int, _Done] = {}
 
     @property
@@ -93,7 +101,27 @@ class Run:
     @cached_property
     def explainer(self) -> Explainer:
         """Who writes and judges."""
-        return get_explainer(self.params.explainer)
+        tokens = Tokenization(self.target.ids_of, self.target.text_of)
+        return get_explainer(self.params.explainer, self.params, lambda: self.client, tokens)
+
+    @cached_property
+    def client(self) -> "Client":
+        """What asks language models, with the run's ledger."""
+        from mikit.llm import open_client
+
+        return open_client(self.params, self.directory.ledger_path)
+
+    @property
+    def ledger(self) -> "Ledger | None":
+        """What the run's language models cost so far; None where none is asked."""
+        return self.client.ledger if self.params.explainer == "llm" else None
+
+    @property
+    def tries_nulls(self) -> bool:
+        """Whether explanations that must not pass are tried: with a language model on every tenth feature, if nobody says."""
+        if self.params.nulls is not None:
+            return self.params.nulls
+        return self.params.explainer != "llm" or crc32(f"{self.params.seed}/{self.feature}".encode()) % 10 == 0
 
     @cached_property
     def prompts(self) -> dict[Split, list[list[int]]]:
@@ -113,6 +141,42 @@ class Run:
             seed=self.params.seed,
             batch=self.params.batch,
         )
+
+    @contextlib.contextmanager
+    def accounted(self, step: int) -> Iterator[dict[str, TokenCost]]:
+        """Count what language models cost under this step; a step that it runs on the way is counted under its own."""
+        purposes: dict[str, TokenCost] = {}
+        if (ledger := self.ledger) is None:
+            yield purposes
+            return
+        before, name = ledger.step, f"{self.directory.ledger_prefix}step{step}"
+        ledger.begin(name)
+        try:
+            yield purposes
+            purposes.update(ledger.used.get(name, {}))
+        finally:
+            ledger.resume(before)
+
+    def timed(self, step: int, work: Callable[[], R]) -> R:
+        """Do a step's work: it is timed and accounted for, and what it finds is kept for `record`."""
+        started_at, start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+        with self.accounted(step) as purposes:
+            result = work()
+        self._done[step] = _Done(result, time.monotonic() - start, started_at, dict(purposes))
+        return result
+
+    def perform(self, function: Callable[["Run"], R], work: Callable[[], R]) -> R:
+        """Do other work in a step's place, and record it as the step's."""
+        step: int = function.number  # type: ignore[attr-defined]
+        result = self.timed(step, work)
+        self.record(step)
+        return result
+
+    def at(self, directory: RunDirectory) -> "Run":
+        """The same run with its files elsewhere; what is loaded is shared."""
+        other = copy.copy(self)
+        other.directory, other._done = directory, {}
+        return other
 
     def need(self, function: Callable[["Run"], R]) -> R:
         """What an earlier step found: from this process or a fresh file, else by running the step and recording it."""
@@ -141,6 +205,7 @@ class Run:
             inputs={"evidence": self.store.hash},
             seconds=done.seconds,
             started_at=done.started_at,
+            purposes=done.purposes,
         )
         if isinstance(done.result, Trace):
             self.directory.write_trace(done.result)
@@ -153,10 +218,7 @@ def step(number: int, returns: type[Record]) -> Callable[[Callable[[Run], R]], C
     def wrap(function: Callable[[Run], R]) -> Callable[[Run], R]:
         @wraps(function)
         def timed(run: Run) -> R:
-            started_at, start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-            result = function(run)
-            run._done[number] = _Done(result, time.monotonic() - start, started_at)
-            return result
+            return run.timed(number, lambda: function(run))
 
         timed.number = number  # type: ignore[attr-defined]
         timed.returns = returns  # type: ignore[attr-defined]

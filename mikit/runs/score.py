@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from mikit import paths
 from mikit.errors import BadInput
 from mikit.evidence.vocabulary import Vocabulary
 from mikit.experiments.statistics import wilson
-from mikit.explainers.sentences import describe, read_output, read_rule
+from mikit.explainers.sentences import DIRECTIONS, describe, read_output, read_rule
 from mikit.files import value_hash, write_json
 from mikit.gates import NO_TEXT, is_confirmed
 from mikit.progress import track
@@ -78,6 +79,21 @@ def read_rows(path: Path) -> list[Row]:
     return [_row(row, f"{path}, line {line}") for line, row in rows]
 
 
+def rows_from_neuronpedia(params: Params) -> list[Row]:
+    """Neuronpedia's own explanations of the params' feature, one row each.
+
+    Raises:
+        BadInput: it lists none, or there is no such feature.
+    """
+    from mikit.evidence.neuronpedia import feature_record, their_explanations
+
+    record, _ = feature_record(params)
+    texts = their_explanations(record)
+    if not texts:
+        raise BadInput(f"feature {params.feature} has no explanation at Neuronpedia: valid: --explanation TEXT")
+    return [Row(params.feature, text, None, None, where="neuronpedia") for text in texts]
+
+
 def _text(value: Any) -> str:
     return value.strip() if isinstance(value, str) else ""
 
@@ -97,25 +113,32 @@ def _row(row: Mapping[str | None, Any], where: str) -> Row:
     return Row(int(index), parts["explanation"], parts["output"], parts["rule"], where, others)
 
 
-def explanation_of_row(row: Row, vocabulary: Vocabulary) -> Explanation:
+def explanation_of_row(row: Row, vocabulary: Vocabulary, judged: bool = False) -> Explanation:
     """What was given as hypotheses that can be tested: sentences are read, tokens are found in the vocabulary.
+
+    Args:
+        row: what was given.
+        vocabulary: of the explained model.
+        judged: whether there is somebody to judge what a sentence says that names no token; else it is refused.
 
     Raises:
         BadInput: the rule is none, a sentence says nothing that can be checked, or a token is not in the vocabulary.
     """
     try:
-        return Explanation(input=_input(row, vocabulary), output=_output(row, vocabulary))
+        return Explanation(input=_input(row, vocabulary, judged), output=_output(row, vocabulary, judged))
     except BadInput as error:
         raise BadInput(f"{row.where}: {error}") from None
 
 
-def _input(row: Row, vocabulary: Vocabulary) -> InputHypothesis | None:
+def _input(row: Row, vocabulary: Vocabulary, judged: bool) -> InputHypothesis | None:
     if row.rule is not None:
         rule = _rule(row.rule)
-    elif row.explanation is not None:
-        rule = read_rule(row.explanation)
-    else:
+    elif row.explanation is None:
         return None
+    elif judged:
+        return InputHypothesis(id="H1", text=" ".join(row.explanation.split()), rule=None)
+    else:
+        rule = read_rule(row.explanation)
     known = Rule(any_of=[_known(clause, vocabulary) for clause in rule.any_of])
     return InputHypothesis(id="H1", text=row.explanation or describe(known), rule=known)
 
@@ -130,9 +153,13 @@ def _rule(text: str) -> Rule:
         raise BadInput(f"rule: {where + ': ' if where else ''}{first['msg']}: valid: {example}") from None
 
 
-def _output(row: Row, vocabulary: Vocabulary) -> OutputHypothesis | None:
+def _output(row: Row, vocabulary: Vocabulary, judged: bool) -> OutputHypothesis | None:
     if row.output is None:
         return None
+    if judged:
+        lowers = re.search(DIRECTIONS["suppresses"], row.output, re.IGNORECASE)
+        words = " ".join(row.output.split())
+        return OutputHypothesis(id="O1", text=words, direction="suppresses" if lowers else "promotes", kind="text")
     given = read_output(row.output)
     if given.kind == "list":
         tokens = _tokens(given.tokens, vocabulary)
@@ -190,7 +217,7 @@ def score_rows(params: Params, rows: Sequence[Row]) -> Iterator[tuple[Row, Score
             run.target  # noqa: B018  a bad index ends here, before anything is read
         except BadInput as error:
             raise BadInput(f"{row.where}: {error}") from None
-        explanations.append(explanation_of_row(row, run.vocabulary))
+        explanations.append(explanation_of_row(row, run.vocabulary, run.params.explainer == "llm"))
     for run, row, explanation in track(
         zip(runs, rows, explanations, strict=True), "scoring", len(rows), unit="explanations"
     ):
@@ -216,7 +243,7 @@ def score(run: Run, explanation: Explanation) -> Scored:
             input_score=judged.input_score,
             output_score=judged.output_score,
             chain=judged.chain,
-            nulls={} if silent or not run.params.nulls else try_nulls(subject, explanation.input),
+            nulls={} if silent or not run.tries_nulls else try_nulls(subject, explanation.input),
             provenance=provenance_of(run, {}),
         )
         write_json(path, scored.model_dump(mode="json"))

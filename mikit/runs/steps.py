@@ -4,11 +4,11 @@ from mikit.evidence.observe import observe as observe_feature
 from mikit.experiments.input_score import choose_input, score_input
 from mikit.experiments.intervene import intervene as intervene_on
 from mikit.experiments.output_score import choose_output
-from mikit.experiments.texts import design_experiment
-from mikit.runs.found import Found, chosen
+from mikit.experiments.texts import design_experiment, peak_tokens
+from mikit.runs.found import chosen
 from mikit.runs.judging import Subject, chain_of, output_score_of
 from mikit.runs.run import Run, step
-from mikit.runs.verdict import trace_of
+from mikit.runs.verdict import Refinement, trace_of
 from mikit.trace import (
     Chain,
     InputEval,
@@ -24,8 +24,22 @@ from mikit.trace import (
 
 @step(1, Observation)
 def observe(run: Run) -> Observation:
-    """Where the feature fires: windows of the corpus, its scale, and what its direction writes to the logits."""
-    return observe_feature(run.target, run.store, run.feature, run.protocol, run.params.seed)
+    """Where the feature fires: windows of the corpus, its scale, and what its direction writes to the logits.
+
+    Firing windows may come from elsewhere; what that leaves undefined is measured on the corpus, and said.
+    """
+    local = observe_feature(run.target, run.store, run.feature, run.protocol, run.params.seed)
+    if run.params.source == "neuronpedia":
+        from mikit.evidence.neuronpedia import feature_record, with_record
+
+        record, origin = feature_record(run.params)
+        return with_record(local, record, origin, run.target, run.vocabulary, run.params)
+    if run.params.source == "bos_token":
+        from mikit.evidence.bos_tokens import read_bos, with_bos_tokens
+
+        found = read_bos(run.target, run.params)
+        return with_bos_tokens(local, found, run.target, run.vocabulary, run.params)
+    return local
 
 
 @step(2, InputHypotheses)
@@ -37,9 +51,11 @@ def hypothesise_input(run: Run) -> InputHypotheses:
 @step(3, InputExperiments)
 def design_input(run: Run) -> InputExperiments:
     """Texts that each hypothesis says should fire, and texts that it says should not; no activation is looked at."""
-    hypotheses = run.need(hypothesise_input).hypotheses
+    hypotheses, peaks = run.need(hypothesise_input).hypotheses, peak_tokens(run.need(observe))
     n = run.protocol.n_select
-    return InputExperiments(experiments=[design_experiment(run.setting, h, "select", n) for h in hypotheses])
+    return InputExperiments(
+        experiments=[design_experiment(run.setting, h, "select", n, trigger_ids=peaks) for h in hypotheses]
+    )
 
 
 @step(4, InputEval)
@@ -88,18 +104,15 @@ def test_chain(run: Run) -> Chain:
 
 @step(9, Trace)
 def conclude(run: Run) -> Trace:
-    """The verdict: the chosen pair scored once on `confirm`, with gates, nulls and provenance."""
-    found = Found(
-        observation=run.need(observe),
-        input_hypotheses=run.need(hypothesise_input),
-        experiments=run.need(design_input),
-        input_eval=run.need(score_inputs),
-        intervention=run.need(intervene),
-        output_hypotheses=run.need(hypothesise_output),
-        output_eval=run.need(score_outputs),
-        chain=run.need(test_chain),
-    )
-    return trace_of(run, found)
+    """The verdict: the chosen pair, of the best round if there were any, scored once on `confirm`, with gates, nulls
+    and provenance.
+    """
+    from mikit.runs.refinement import refine
+
+    refined = refine(run)
+    session = refined.session
+    before = Refinement(refined.rounds, session.used_documents, session.batch) if session else Refinement()
+    return trace_of(run, refined.best.found, before)
 
 
 ALL = (

@@ -3,10 +3,13 @@
 import importlib.metadata
 import platform
 import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import mikit
 from mikit.evidence.prompts import prompts_hash
 from mikit.gates import NO_TEXT, is_confirmed
+from mikit.llm.ledger import total
 from mikit.runs.found import Found
 from mikit.runs.judging import Judged, Subject, judge
 from mikit.runs.nulls import try_nulls
@@ -21,7 +24,9 @@ from mikit.trace import (
     OutputRound,
     Proportion,
     Provenance,
+    Round,
     Status,
+    StepFile,
     TokenCost,
     Trace,
 )
@@ -29,15 +34,46 @@ from mikit.trace import (
 LIBRARIES = ("torch", "transformers", "numpy", "scipy", "safetensors", "pydantic", "papermill")
 
 
-def trace_of(run: Run, found: Found) -> Trace:
+@dataclass(frozen=True)
+class Refinement:
+    """What came before a verdict."""
+
+    rounds: Sequence[Round] = ()
+    used_documents: Collection[str] = ()
+    """On which a verdict was given before: no text is drawn from them."""
+    batch: int = 1
+    """Which draw of `confirm` this is."""
+
+
+def trace_of(run: Run, found: Found, refinement: Refinement) -> Trace:
     """Score the chosen pair once on `confirm`, judge it, try the nulls, and put everything together."""
     start = time.monotonic()
     observation = found.observation
-    subject = Subject(run.setting, run.feature, observation, found.intervention)
+    used = frozenset(refinement.used_documents)
+    subject = Subject(run.setting, run.feature, observation, found.intervention, used)
     silent = observation.feature_kind in NO_TEXT
     judged = judge(subject, found.input_choice, found.output_choice, "confirm")
-    nulls = try_nulls(subject, found.input_choice) if run.params.nulls and not silent else {}
-    return _assemble(run, found, "dead" if silent else "complete", judged, nulls, time.monotonic() - start)
+    nulls = try_nulls(subject, found.input_choice) if run.tries_nulls and not silent else {}
+    seconds = time.monotonic() - start
+    return _assemble(run, found, "dead" if silent else "complete", judged, nulls, seconds, refinement)
+
+
+def _files(run: Run, rounds: Sequence[Round]) -> dict[str, StepFile]:
+    """The files of the steps before the last, of the run and of its rounds."""
+    files = {f"step{step}": file for step, file in run.directory.files().items() if step < 9}
+    for each in rounds:
+        for step in each.steps_rerun:
+            path = run.directory.path / "rounds" / str(each.number) / f"step{step}.json"
+            files[f"round{each.number} step{step}"] = StepFile.model_validate_json(path.read_bytes())
+    return files
+
+
+def ledger_of(run: Run, files: Mapping[str, StepFile]) -> dict[str, dict[str, TokenCost]]:
+    """What language models cost, by step and purpose: of the steps' files, and of the last step, which has none yet."""
+    ledger = {name: file.purposes for name, file in files.items()}
+    if run.ledger is not None:
+        ledger["step9"] = dict(run.ledger.used.get("step9", {}))
+    return {step: purposes for step, purposes in ledger.items() if purposes}
 
 
 def _assemble(
@@ -47,10 +83,16 @@ def _assemble(
     judged: Judged,
     nulls: dict[str, Null],
     own_seconds: float,
+    refinement: Refinement,
 ) -> Trace:
+    silent = status == "dead"
     input_score, output_score, chain, gates = judged.input_score, judged.output_score, judged.chain, judged.gates
-    files = run.directory.files()
-    seconds = {f"step{step}": file.seconds for step, file in files.items() if step < 9} | {"step9": own_seconds}
+    files = _files(run, refinement.rounds)
+    ledger = ledger_of(run, files)
+    cost = total({f"{step} {name}": each for step, purposes in ledger.items() for name, each in purposes.items()})
+    if cost.over_budget:
+        status = "budget"
+    seconds = {name: file.seconds for name, file in files.items()} | {"step9": own_seconds}
     intervals: dict[str, Estimate | Proportion] = {}
     if input_score:
         intervals |= {"activation_coverage": input_score.coverage, "boundary_rejection": input_score.rejection}
@@ -78,14 +120,14 @@ def _assemble(
             ),
             intervals=intervals,
             gate_pass=gates,
-            confirmed=is_confirmed(gates, input_score, output_score),
+            confirmed=is_confirmed(gates, input_score, output_score, refinement.batch),
             recall=input_score.recall.value if input_score else None,
             grey_share=input_score.grey_share if input_score else None,
             scoring_dose=None if found.intervention.null else found.intervention.scoring_dose,
-            confirm_batches=int(status == "complete"),
+            confirm_batches=0 if silent else refinement.batch,
             nulls=nulls,
-            token_cost=TokenCost(),
-            rounds=0,
+            token_cost=cost,
+            rounds=len(refinement.rounds),
         ),
         input_round=InputRound(
             observation=found.observation,
@@ -99,13 +141,16 @@ def _assemble(
             eval=found.output_eval.model_copy(update={"confirm": output_score}),
         ),
         chain=chain,
-        provenance=provenance_of(run, seconds),
+        rounds=list(refinement.rounds),
+        provenance=provenance_of(run, seconds, ledger),
     )
 
 
-def provenance_of(run: Run, step_seconds: dict[str, float]) -> Provenance:
+def provenance_of(
+    run: Run, step_seconds: dict[str, float], ledger: dict[str, dict[str, TokenCost]] | None = None
+) -> Provenance:
     """What was run on what."""
-    target = run.target
+    target, explainer = run.target, run.explainer
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES} | {"mikit": mikit.__version__}
     return Provenance(
         model_id=target.model_id,
@@ -125,6 +170,9 @@ def provenance_of(run: Run, step_seconds: dict[str, float]) -> Provenance:
         versions=versions | {"python": platform.python_version()},
         params=run.params.model_dump(mode="json"),
         seed=run.params.seed,
-        explainer=run.explainer.name,
+        explainer=explainer.name,
+        llm=dict(getattr(explainer, "models", {})),
+        prompt_hashes=getattr(explainer, "prompt_hashes", {}),
+        ledger=ledger or {},
         step_seconds=step_seconds,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from mikit.evidence.vocabulary import Vocabulary
+from mikit.explainers.base import Tried
 from mikit.explainers.rules import matcher
 from mikit.explainers.sentences import describe
 from mikit.explainers.statistical.authoring import write_cases
@@ -24,12 +25,15 @@ class StatisticalExplainer:
 
     name = "statistical"
 
-    def input_hypotheses(self, observation: Observation, vocabulary: Vocabulary, n: int) -> InputHypotheses:
-        """The rules that best tell firing windows from silent ones."""
+    def input_hypotheses(
+        self, observation: Observation, vocabulary: Vocabulary, n: int, tried: Sequence[Tried] = ()
+    ) -> InputHypotheses:
+        """The rules that best tell firing windows from silent ones, those that were tried left out."""
         if not any(window.peak >= observation.tau > 0 for window in observation.windows):
             note = f"no window shown reaches the firing threshold (feature is {observation.feature_kind})"
             return InputHypotheses(author=self.name, hypotheses=[], note=note)
-        rules = find_rules(observation, vocabulary, n)
+        known = {each.text for each in tried}
+        rules = [r for r in find_rules(observation, vocabulary, n + len(known)) if describe(r) not in known][:n]
         hypotheses = [InputHypothesis(id=f"H{i}", text=describe(rule), rule=rule) for i, rule in enumerate(rules, 1)]
         why_none = None if hypotheses else "no rule tells the firing windows from the silent ones"
         return InputHypotheses(author=self.name, hypotheses=hypotheses, note=why_none)
@@ -55,9 +59,15 @@ class StatisticalExplainer:
         match = matcher(hypothesis.rule)
         return [bool(match(tokens)) for tokens in windows]
 
-    def output_hypotheses(self, intervention: Intervention, n: int) -> OutputHypotheses:
-        """Lists of the tokens most moved, and a form that most of them share."""
-        return output_hypotheses(intervention, n)
+    def output_hypotheses(self, intervention: Intervention, n: int, tried: Sequence[Tried] = ()) -> OutputHypotheses:
+        """Lists of the tokens most moved, and a form that most of them share, those that were tried left out."""
+        known = {each.text for each in tried}
+        if not known:
+            return output_hypotheses(intervention, n)
+        found = output_hypotheses(intervention, n + len(known))
+        new = [each for each in found.hypotheses if each.text not in known][:n]
+        numbered = [each.model_copy(update={"id": f"O{i}"}) for i, each in enumerate(new, 1)]
+        return found.model_copy(update={"hypotheses": numbered})
 
     def claims(self, hypothesis: OutputHypothesis, tokens: Sequence[str]) -> list[bool | None]:
         """Membership in the list, or the form's test."""

@@ -1,0 +1,51 @@
+"""Keys: where they come from, and that none of them is ever written."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from mikit.errors import BadInput
+
+MASK = "********"
+NO_KEY = "none"
+"""What a server that wants no key is sent."""
+
+
+def llm_key(environment: Mapping[str, str]) -> str | None:
+    """The key of the language model's server: of `LLM_API_KEY`, the file `LLM_API_KEY_FILE` names, or `OPENAI_API_KEY`.
+
+    Raises:
+        BadInput: the file can't be read or is empty.
+    """
+    if key := environment.get("LLM_API_KEY"):
+        return key.strip()
+    if name := environment.get("LLM_API_KEY_FILE"):
+        try:
+            key = Path(name).expanduser().read_text("utf-8").strip()
+        except (OSError, RuntimeError, UnicodeDecodeError) as error:
+            raise BadInput(f"LLM_API_KEY_FILE: {name} can't be read ({type(error).__name__})") from None
+        if not key:
+            raise BadInput(f"LLM_API_KEY_FILE: {name} is empty: valid: a file that holds the key alone")
+        return key
+    return environment.get("OPENAI_API_KEY", "").strip() or None
+
+
+def hide(text: str, secrets: Iterable[str | None]) -> str:
+    """The text with every secret masked, also where a server sent it back, and every key-like part of a URL."""
+    for secret in secrets:
+        if secret and secret != NO_KEY:
+            text = text.replace(secret, MASK)
+    return re.sub(r"(?<=://)[^/@\s]*@", f"{MASK}@", text)
+
+
+def check_url(url: str, where: str) -> str:
+    """The address of a server, without a slash at its end.
+
+    Raises:
+        BadInput: it is none, or holds a secret that would be written down with it.
+    """
+    if not re.fullmatch(r"https?://[^\s]+", url):
+        raise BadInput(f"{where} = {hide(url, ())!r}: valid: an address such as http://127.0.0.1:8000/v1")
+    if "@" in url.split("://", 1)[1].split("/", 1)[0] or re.search(r"[?&][^=]*(?:key|token|secret)[^=]*=", url, re.I):
+        raise BadInput(f"{where} holds a secret: valid: the address alone, and the key in LLM_API_KEY")
+    return url.rstrip("/")

@@ -1,0 +1,62 @@
+"""The vocabulary read behind BOS: what it finds on the planted model, and what is said where it is undefined."""
+
+import numpy as np
+import pytest
+from planted_lab import TRUTH, lab
+
+from mikit.errors import BadInput
+from mikit.evidence.bos_tokens import place, read_bos, scan_bos, with_bos_tokens
+from mikit.experiments.activation import peak_activations
+from mikit.settings import Params
+
+FRUITS = TRUTH["fruits"]
+
+
+def params(tmp_path, **more):
+    return Params(feature=FRUITS.index, bos_token_root=str(tmp_path / "initial_observation"), **more)
+
+
+def test_the_strongest_tokens_are_those_that_fire_alone(tmp_path, planted):
+    folder = scan_bos(planted, params(tmp_path))
+    found = read_bos(planted, params(tmp_path))
+    ids, values = found.ids[FRUITS.index], found.values[FRUITS.index]
+    texts = planted.token_strings(ids[: len(FRUITS.own)].tolist())
+    assert set(texts) == FRUITS.own
+    assert (np.diff(values) <= 0).all() and values[0] > 0
+    peaks, _ = peak_activations(planted, [FRUITS.index], [[int(i)] for i in ids[:5]], 8)
+    assert np.allclose(peaks[:, 0], values[:5], atol=1e-4)
+    assert folder == place(planted, params(tmp_path))
+
+
+def test_a_second_scan_of_the_same_does_nothing(tmp_path, planted, monkeypatch):
+    before = (scan_bos(planted, params(tmp_path)) / "meta.json").stat().st_mtime_ns
+    assert (scan_bos(planted, params(tmp_path)) / "meta.json").stat().st_mtime_ns == before
+
+
+def test_what_is_undefined_is_said_and_windows_are_single_tokens(tmp_path, planted):
+    scan_bos(planted, params(tmp_path))
+    local = lab().observation(FRUITS.index)
+    told = with_bos_tokens(
+        local, read_bos(planted, params(tmp_path)), planted, lab().setting.vocabulary, params(tmp_path)
+    )
+    firing = [window for window in told.windows if not window.kind.startswith("silent")]
+    assert told.source == "bos_token" and all(len(window.ids) == 1 for window in firing)
+    assert firing[0].tokens[0] in FRUITS.own
+    assert any("tell nothing" in note for note in told.notes) and any("density" in note for note in told.notes)
+
+
+def test_evidence_that_is_not_there_is_one_line(tmp_path, planted):
+    with pytest.raises(BadInput, match="scan-bos"):
+        read_bos(planted, params(tmp_path))
+    with pytest.raises(BadInput, match="prompt-0017"):
+        read_bos(planted, params(tmp_path, bos_prompt_id="prompt-0999"))
+
+
+def test_a_feature_that_no_token_alone_fires_is_refused(tmp_path, planted):
+    scan_bos(planted, params(tmp_path))
+    unused = TRUTH["unused"].index
+    with pytest.raises(BadInput, match="--source corpus"):
+        with_bos_tokens(
+            lab().observation(unused), read_bos(planted, params(tmp_path)), planted, lab().setting.vocabulary,
+            Params(feature=unused),
+        )  # fmt: skip

@@ -1,0 +1,235 @@
+"""Rounds of refinement: what they repair, what they redo, when they stop, and that they win nothing by their number."""
+
+import json
+
+import numpy as np
+import pytest
+from planted_lab import TRUTH
+
+import mikit
+from mikit.errors import BadInput
+from mikit.experiments.statistics import one_sided_lower, wilson
+from mikit.explainers.sentences import describe
+from mikit.explainers.statistical import StatisticalExplainer
+from mikit.gates import CONFIRMED_SHARE, judge_shares
+from mikit.refine import failing, why_stop
+from mikit.runs import open_run, steps
+from mikit.runs.engine import refine_pipeline
+from mikit.runs.refinement import RoundDirectory, call_for, read_rounds, refine
+from mikit.settings import Params, Protocol
+from mikit.trace import Gates, InputHypothesis, OutputHypothesis, Round, RoundMetrics, Rule
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_outputs(tmp_path_factory):
+    """One evidence pass serves all features of this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIKIT_OUTPUTS", str(tmp_path_factory.mktemp("outputs")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def isolated():
+    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
+
+
+def wrong_rule(name: str) -> Rule:
+    other = next(
+        truth for truth in TRUTH.values() if truth.rule and truth.name != name and not truth.own & TRUTH[name].own
+    )
+    return other.rule
+
+
+def force_wrong(monkeypatch, end: str, name: str) -> None:
+    """The first hypothesis of an end is another feature's; what is written after it failed is the explainer's own."""
+    honest_input, honest_output = StatisticalExplainer.input_hypotheses, StatisticalExplainer.output_hypotheses
+
+    def inputs(self, observation, vocabulary, n, tried=()):
+        written = honest_input(self, observation, vocabulary, n, tried)
+        rule = wrong_rule(name)
+        forced = InputHypothesis(id="H1", text=describe(rule), rule=rule)
+        return written if tried else written.model_copy(update={"hypotheses": [forced]})
+
+    def outputs(self, intervention, n, tried=()):
+        written = honest_output(self, intervention, n, tried)
+        tokens = [token.token for token in intervention.suppressed[:20]]
+        way = written.hypotheses[0].direction if written.hypotheses else "promotes"
+        forced = OutputHypothesis(id="O1", text="Raises others.", direction=way, kind="list", tokens=tokens)
+        return written if tried or not written.hypotheses else written.model_copy(update={"hypotheses": [forced]})
+
+    if end == "input":
+        monkeypatch.setattr(StatisticalExplainer, "input_hypotheses", inputs)
+    else:
+        monkeypatch.setattr(StatisticalExplainer, "output_hypotheses", outputs)
+
+
+@pytest.mark.parametrize("end", ["input", "output"])
+def test_a_hypothesis_forced_wrong_is_repaired_and_only_what_depends_on_it_is_done_again(monkeypatch, end):
+    force_wrong(monkeypatch, end, "fruits")
+    given = {"model": "planted", "feature": TRUTH["fruits"].index, "nulls": False, "run": f"forced-{end}"}
+    trace = mikit.explain_feature(**given, max_rounds=5)
+    assert {e: getattr(trace.meta.gate_pass, e) for e in ("input", "output", "chain")} == TRUTH["fruits"].gates
+    [first, *_] = trace.rounds
+    assert (first.number, first.component, first.better) == (1, end, True)
+    dependent = {"input": [2, 3, 4, 8], "output": [6, 7, 8]}[end]
+    assert first.steps_rerun == dependent
+    folder = open_run(**given).directory.path / "rounds" / "1"
+    assert sorted(path.name for path in folder.iterdir()) == ["round.json", *(f"step{k}.json" for k in dependent)]
+    assert trace.meta.rounds == len(trace.rounds) == 1 and trace.meta.confirm_batches == 1
+
+
+REPAIRABLE = [t.name for t in TRUTH.values() if t.gates and set(t.gates.values()) == {"pass"}][:8]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["input", "output"])
+def test_most_planted_features_are_repaired_within_five_rounds(monkeypatch, end):
+    repaired = []
+    for name in REPAIRABLE:
+        with monkeypatch.context() as patch:
+            force_wrong(patch, end, name)
+            given = {"model": "planted", "feature": TRUTH[name].index, "nulls": False, "run": f"many-{end}"}
+            repaired.append(mikit.explain_feature(**given, max_rounds=5).meta.gate_pass.all_pass)
+    assert np.mean(repaired) >= 0.8, dict(zip(REPAIRABLE, repaired, strict=True))
+
+
+def test_a_round_that_was_stopped_goes_on_where_it_was(monkeypatch):
+    force_wrong(monkeypatch, "input", "fruits")
+    given = {"model": "planted", "feature": TRUTH["fruits"].index, "nulls": False, "max_rounds": 5}
+    stopped = open_run(**given, run="stopped")
+    call_for(stopped.directory, 5)
+    for step in steps.ALL[:8]:
+        stopped.need(step)
+    with monkeypatch.context() as patch:
+        patch.setattr("mikit.runs.steps.choose_input", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            refine(stopped)
+    folder = stopped.directory.path / "rounds" / "1"
+    assert {path.name for path in folder.iterdir()} == {"step2.json", "step3.json"}
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    again = open_run(**given, run="stopped")
+    refined = refine(again)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    expected = mikit.explain_feature(**given, run="forced-input").rounds
+    assert [each.model_dump() for each in refined.rounds] == [each.model_dump() for each in expected]
+
+
+def test_where_all_gates_pass_no_round_is_done():
+    trace = mikit.explain_feature(model="planted", feature=TRUTH["fruits"].index, nulls=False, run="fine", max_rounds=3)
+    assert trace.rounds == [] and trace.meta.gate_pass.all_pass
+    params, begun = refine_pipeline(
+        Params(model="planted", feature=TRUTH["fruits"].index, run="fine"), 3, {"feature", "run"}
+    )
+    assert not begun and params.feature == TRUTH["fruits"].index
+
+
+def test_a_finished_run_that_is_refined_draws_new_texts_from_documents_never_used(monkeypatch):
+    given = {"model": "planted", "feature": TRUTH["fruits"].index, "nulls": False, "run": "later"}
+    with monkeypatch.context() as patch:
+        force_wrong(patch, "input", "fruits")
+        first = mikit.explain_feature(**given)
+    assert first.meta.gate_pass.input == "fail"
+    directory = open_run(**given).directory
+    call_for(directory, 5)
+    assert 9 in directory.stale() and not set(directory.stale()) - {9}
+    second = mikit.explain_feature(**given)
+    assert second.meta.gate_pass.all_pass and second.meta.confirm_batches == 2 and second.meta.rounds == 1
+
+    def documents(trace):
+        return {case.document for case in trace.input_round.eval.confirm.cases if case.document}
+
+    assert documents(first) and documents(second) and not documents(first) & documents(second)
+    assert second.input_round.observation == first.input_round.observation
+
+
+def test_a_refiner_is_told_where_there_is_no_run_and_what_it_may_change():
+    with pytest.raises(BadInput, match="holds no run"):
+        refine_pipeline(Params(model="planted", feature=3, run="nowhere"), 3, {"run"})
+    mikit.explain_feature(model="planted", feature=TRUTH["fruits"].index, nulls=False, run="fine", max_rounds=3)
+    with pytest.raises(BadInput, match="run's own"):
+        refine_pipeline(Params(feature=TRUTH["fruits"].index, run="fine", seed=3), 3, {"run", "feature", "seed"})
+
+
+@pytest.mark.slow
+def test_rounds_of_other_parameters_are_not_taken_for_those_of_this_run(monkeypatch):
+    force_wrong(monkeypatch, "input", "fruits")
+    given = {"model": "planted", "feature": TRUTH["fruits"].index, "nulls": False, "run": "changed", "max_rounds": 2}
+    mikit.explain_feature(**given)
+    again = mikit.explain_feature(**given, seed=4)
+    assert again.provenance.params["seed"] == 4 and again.meta.gate_pass.all_pass
+    for each in again.rounds:
+        files = (open_run(**given, seed=4).directory.path / "rounds" / str(each.number)).glob("step*.json")
+        assert {json.loads(path.read_text())["params"]["seed"] for path in files} == {4}
+
+
+# --- what is worked on, and when it ends ---
+
+
+def gates(i, o, c):
+    return Gates(input=i, output=o, chain=c, reasons={"input": "", "output": "", "chain": ""})
+
+
+@pytest.mark.parametrize(
+    "found, kind, component",
+    [
+        (gates("fail", "fail", "fail"), "normal", "input"),
+        (gates("pass", "fail", "fail"), "normal", "output"),
+        (gates("pass", "pass", "fail"), "normal", "chain"),
+        (gates("pass", "pass", "pass"), "normal", None),
+        (gates("pass", "none", "none"), "normal", None),
+        (gates("undecided", "pass", "pass"), "normal", "input"),
+        (gates("undecided", "pass", "pass"), "rare", None),
+        (gates("undecided", "pass", "fail"), "dense", "chain"),
+        (gates("none", "none", "none"), "dead", None),
+        (gates("pass", "pass", "undecided"), "normal", None),
+    ],
+)
+def test_the_first_failing_component_is_worked_on(found, kind, component):
+    assert failing(found, kind) == component
+
+
+def rounds(*better):
+    nothing = RoundMetrics(activation_coverage=None, boundary_rejection=None, output_score=None, functional_score=None)
+    return [
+        Round(number=i, component="input", diagnosis="", changes=[], steps_rerun=[], metrics=nothing,
+              gates=gates("fail", "fail", "fail"), better=each, started_from=0)
+        for i, each in enumerate(better, 1)
+    ]  # fmt: skip
+
+
+def test_it_stops_at_its_limit_or_after_two_rounds_without_gain_or_at_a_budget():
+    assert why_stop("input", [], 5, False) is None
+    assert why_stop(None, [], 5, False)
+    assert why_stop("input", rounds(True, False), 5, False) is None
+    assert "no gain" in why_stop("input", rounds(True, False, False), 5, False)
+    assert "3 rounds" in why_stop("input", rounds(True, False, True), 3, False)
+    assert "budget" in why_stop("input", rounds(True), 5, True)
+    assert why_stop("input", [], 0, False)
+
+
+@pytest.mark.parametrize("n_rounds, calls", [(1, 1), (5, 1), (50, 1), (5, 4)])
+def test_however_many_rounds_a_half_true_hypothesis_is_seldom_confirmed(n_rounds, calls):
+    """Its texts fire in 60 %: rounds pick the luckiest on `select`, and `confirm` is drawn once a call."""
+    rng, protocol, confirmed = np.random.default_rng(0), Protocol(), 0
+    for _ in range(200):
+        passed = False
+        for batch in range(1, calls + 1):
+            on_select = rng.binomial(protocol.n_select, 0.6, size=n_rounds)
+            on_confirm = rng.binomial(protocol.n_confirm, 0.6, size=n_rounds)
+            coverage = wilson(int(on_confirm[on_select.argmax()]), protocol.n_confirm)
+            passes = judge_shares(coverage, wilson(30, 30), protocol)[0] == "pass"
+            passed |= passes and one_sided_lower(coverage, 1 - 0.1 / batch**2) >= CONFIRMED_SHARE
+        confirmed += passed
+    assert confirmed <= 0.05 * 200
+
+
+def test_a_further_draw_of_confirm_raises_the_bar():
+    share = wilson(26, 30)
+    assert one_sided_lower(share, 1 - 0.1) > one_sided_lower(share, 1 - 0.1 / 4**2)
+
+
+def test_a_round_reads_what_it_did_not_do_from_where_it_started(tmp_path):
+    base = open_run(model="planted", feature=TRUTH["fruits"].index, run="fine").directory
+    first = RoundDirectory(base, 1, base)
+    assert first.read(1) == base.read(1) and first.own(1) is None
+    assert read_rounds(base) == []
