@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import time
+import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, wraps
@@ -26,6 +27,7 @@ from mikit.trace import SPLITS, Record, Split, Trace
 
 log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
+_loaded: list["weakref.ref[Target]"] = []
 
 
 @lru_cache(maxsize=2)
@@ -33,7 +35,13 @@ def _target(name: str, layer: int, options: Options) -> Target:
     """One process keeps the targets that it loaded last, checked: a warm kernel loads none twice."""
     target = load_target(name, layer, options)
     require_fit(target)
+    _loaded.append(weakref.ref(target))
     return target
+
+
+def loaded_targets() -> list[Target]:
+    """The targets that this process keeps."""
+    return [target for each in _loaded if (target := each()) is not None]
 
 
 class Recorded(NamedTuple):
