@@ -185,11 +185,12 @@ def _code_of(module: types.ModuleType) -> dict[str, Any]:
     code = {}
     own = module.__name__
     for name, value in list(module.__dict__.items()):
-        if isinstance(value, CODE):
+        # isinstance would ask deprecated aliases for their class, and they would warn
+        if issubclass(type(value), CODE):
             code[name] = value
-            if isinstance(value, type) and value.__module__ == own:
+            if issubclass(type(value), type) and value.__module__ == own:
                 for inner, member in list(vars(value).items()):
-                    if isinstance(member, types.FunctionType):
+                    if type(member) is types.FunctionType:
                         code[f"{name}.{inner}"] = member
     return code
 
