@@ -44,6 +44,13 @@ def make(n: int, name: str = "synthetic", failed: int = 3, hostile: str = HOSTIL
             path.write_text(varied(plain, layer, feature, rng), "utf-8")
         entries.append(entry)
     folder = folder_of(name)
-    manifest = Manifest(name=name, identity="0", started_at="2025-01-31T09:30:00+00:00", params={"model": "planted"}, spec={}, entries=entries)
+    manifest = Manifest(
+        name=name,
+        identity="0",
+        started_at="2025-01-31T09:30:00+00:00",
+        params={"model": "planted"},
+        spec={},
+        entries=entries,
+    )
     write_json(folder / "manifest.json", manifest.model_dump(mode="json"))
     return folder

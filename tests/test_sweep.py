@@ -21,7 +21,7 @@ from mikit.runs import sweep as sweeping
 from mikit.runs import work
 from mikit.runs.directory import RunDirectory
 from mikit.runs.manifest import folder_of, held, read_manifest
-from mikit.runs.sweep_spec import Features, choose, make_spec
+from mikit.runs.sweep_spec import choose, make_spec
 from mikit.settings import make_params
 
 PARAMS = make_params({"run": "s"})
@@ -197,7 +197,11 @@ def records(n):
     found = {}
     for feature in range(n):
         directory = RunDirectory(PARAMS.model_copy(update={"feature": feature}))
-        found |= {(feature, step): directory.step_path(step).stat().st_mtime_ns for step in range(1, 10) if directory.step_path(step).exists()}
+        found |= {
+            (feature, step): directory.step_path(step).stat().st_mtime_ns
+            for step in range(1, 10)
+            if directory.step_path(step).exists()
+        }
     return found
 
 

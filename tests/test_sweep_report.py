@@ -39,9 +39,11 @@ def test_rates_are_counted_over_tested_features_with_intervals_and_nulls_beside(
     assert len(kept) == N - FAILED
     own = tables.rates(kept)["own"]
     assert own == wilson(sum(row.all_gates for row in kept), len(kept))
-    assert {name for name in tables.grouped(table.rows)} >= {"all", "layer 0", "layer 1"}
+    assert set(tables.grouped(table.rows)) >= {"all", "layer 0", "layer 1"}
     assert sum(len(rows) for name, rows in tables.grouped(table.rows).items() if name.startswith("layer")) == len(kept)
-    assert sum(len(rows) for name, rows in tables.grouped(table.rows).items() if name.startswith("density")) == len(kept)
+    assert sum(len(rows) for name, rows in tables.grouped(table.rows).items() if name.startswith("density")) == len(
+        kept
+    )
     assert "false passes are expected" in (folder / "lines").read_text()
     assert tables.failures(table.rows) == [("step 4", f"ValueError: {synthetic_sweep.HOSTILE}", FAILED)]
 

@@ -99,7 +99,8 @@ def test_each_leak_alone_is_put_back(keeper, cold, leak):
 
 
 @pytest.mark.parametrize(
-    "leak", [name if name in ("a patched library", "memory") else pytest.param(name, marks=pytest.mark.slow) for name in FATAL]
+    "leak",
+    [name if name in ("a patched library", "memory") else pytest.param(name, marks=pytest.mark.slow) for name in FATAL],
 )
 def test_a_kernel_with_what_cannot_be_put_back_is_given_up(keeper, cold, leak):
     look(keeper)
@@ -125,7 +126,9 @@ def test_models_figures_and_seeds_are_put_back_and_the_model_stays_loaded(keeper
         "figures = [plt.figure() for _ in range(20)]; torch.set_num_threads(1)"
     )
     kernel = keeper.ready()
-    kernel.run(f"{load}\nimport torch, matplotlib.pyplot as plt\nhooks = sum(len(m._forward_hooks) for m in target.model.modules())")
+    kernel.run(
+        f"{load}\nimport torch, matplotlib.pyplot as plt\nhooks = sum(len(m._forward_hooks) for m in target.model.modules())"
+    )
     assert kernel.ask("(hooks, torch.is_grad_enabled(), str(torch.get_default_dtype()), plt.get_fignums())") == (
         0, True, "torch.float32", [],
     )  # fmt: skip
@@ -201,8 +204,12 @@ def test_plain_papermill_finds_the_engine_by_its_entry_point(tmp_path):
     info.mkdir(parents=True)
     import tomllib
 
-    declared = tomllib.loads((paths.PROJECT / "pyproject.toml").read_text())["project"]["entry-points"]["papermill.engine"]
-    (info / "entry_points.txt").write_text("[papermill.engine]\n" + "".join(f"{k} = {v}\n" for k, v in declared.items()))
+    declared = tomllib.loads((paths.PROJECT / "pyproject.toml").read_text())["project"]["entry-points"][
+        "papermill.engine"
+    ]
+    (info / "entry_points.txt").write_text(
+        "[papermill.engine]\n" + "".join(f"{k} = {v}\n" for k, v in declared.items())
+    )
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: warm-engine\nVersion: 1\n")
     source, out = notebook(tmp_path / "a.ipynb", "1 + 1"), tmp_path / "out.ipynb"
     environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}:{paths.PROJECT}"}

@@ -106,7 +106,9 @@ def held(folder: Path) -> Any:
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / ".lock", timeout=0).acquire()
+        lock = FileLock(folder / ".lock", timeout=0)
+        lock.acquire()
+        return lock
     except Timeout:
         raise MikitError(
             f"another process runs the sweep in {folder}: wait for it, or give this one another name"
