@@ -290,7 +290,7 @@ def test_a_sweep_on_a_local_cluster_survives_the_loss_of_a_worker(pipeline, monk
     killer = threading.Thread(target=kill_a_worker)
     killer.start()
     wanted = sweep_of(pipeline, range(6), workers=2)
-    sweeping.choose_features = lambda sweep, _pool: [(0, feature) for feature in range(6)]
+    monkeypatch.setattr(sweeping, "choose_features", lambda _sweep, _pool: [(0, feature) for feature in range(6)])
     result = sweeping.run_sweep(wanted, scheduler="local")
     killer.join()
     assert lost and set(states(result).values()) == {"done"}

@@ -233,9 +233,6 @@ def _preflight(keeper: Keeper, code: str, manner: Manner) -> None:
         raise _lost("died (out of memory?)", what) from None
     except CellTimeoutError:
         raise _lost("hung", what) from None
-    except RuntimeError as error:
-        # from jupyter_client, of a kernel that dies as it starts
-        raise _lost(f"did not start: {error}", what) from None
 
 
 def _as_ours(name: str, text: str, where: str, step: int | None = None) -> MikitError:

@@ -25,7 +25,7 @@ GROWTH_MIB = 1024
 """Memory that a kernel may add to what it held after its first notebook."""
 REMEMBER = "__import__('mikit.runs.reset', fromlist=['*']).remember()"
 RESTORE = "__import__('mikit.runs.reset', fromlist=['*']).restore({folder!r})"
-START_SECONDS, RESET_SECONDS = 120, 60
+START_SECONDS, RESET_SECONDS = 120, 180
 
 
 def kernel_environment(others: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -213,6 +213,8 @@ class Keeper:
                 os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def _start(self, seconds: float) -> None:
+        from nbclient.exceptions import DeadKernelError
+
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         self._environment = kernel_environment(self._others)
         stack = contextlib.ExitStack()
@@ -220,9 +222,12 @@ class Keeper:
             self._kernel = stack.enter_context(running_kernel(self.log_file, self._environment, seconds))
             self._stack = stack
             self._kernel.run(REMEMBER, RESET_SECONDS)
-        except BaseException:
+        except BaseException as error:
             self._kernel = self._stack = None
             stack.close()
+            if type(error) is RuntimeError:
+                # jupyter_client, of a kernel that does not answer or dies as it starts
+                raise DeadKernelError(str(error)) from error
             raise
         self.started += 1
         self.memory = []

@@ -146,8 +146,8 @@ def _unmendable(before: Before) -> Iterator[str]:
                 if _is_from(value, names):
                     yield f"{module_name}.{name} was patched"
     for target in _targets():
-        known = before.targets.setdefault(id(target), fingerprint(target))
-        if known != fingerprint(target):
+        present = fingerprint(target)
+        if before.targets.setdefault(id(target), present) != present:
             yield f"the weights or modules of {target.name} were changed"
 
 
