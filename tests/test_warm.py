@@ -23,7 +23,6 @@ LEAKS = {
     "random state": "import random; random.seed(1)",
     "standard output": "import sys, io; sys.stdout = io.StringIO()",
     "a filter of the shell": "get_ipython().events.register('pre_run_cell', lambda *_: 1 / 0)",
-    "a cell transformer": "get_ipython().input_transformers_post.append(lambda lines: ['1/0'])",
     "a builtin": "import builtins; builtins.left_builtin = lambda: 1",
     "logging": "import logging; logging.disable(logging.CRITICAL); logging.getLogger().setLevel(1)",
 }
@@ -32,6 +31,7 @@ FATAL = {
     "a patched library": "import json; json.dumps = lambda *_: 'patched'",
     "a library patched by another's function": "import json, math; json.loads = math.floor",
     "a patched method": "import fractions; fractions.Fraction.__repr__ = lambda self: 'patched'",
+    "a cell transformer": "get_ipython().input_transformers_post.append(lambda lines: ['1/0'])",
     "a thread": "import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
     "a process": "import subprocess; subprocess.Popen(['sleep', '600'])",
     "a wish to exit": "exit()",
@@ -112,7 +112,13 @@ def test_a_kernel_with_what_cannot_be_put_back_is_given_up(keeper, cold, leak):
 
 
 @pytest.mark.slow
-def test_models_figures_and_seeds_are_put_back_and_the_model_stays_loaded(keeper, tmp_path):
+def test_models_figures_and_seeds_are_put_back_and_the_model_stays_loaded(tmp_path):
+    with Keeper(tmp_path / "kernel.log") as keeper:
+        check_what_is_loaded(keeper)
+
+
+def check_what_is_loaded(keeper):
+    count = "sum('_gone' in str(h) or 'lambda' in str(h) for m in target.model.modules() for h in m._forward_hooks.values())"
     load = "from mikit.runs import open_run; target = open_run(model='planted').target"
     kernel = keeper.ready()
     kernel.run(load)
@@ -126,9 +132,7 @@ def test_models_figures_and_seeds_are_put_back_and_the_model_stays_loaded(keeper
         "figures = [plt.figure() for _ in range(20)]; torch.set_num_threads(1)"
     )
     kernel = keeper.ready()
-    kernel.run(
-        f"{load}\nimport torch, matplotlib.pyplot as plt\nhooks = sum(len(m._forward_hooks) for m in target.model.modules())"
-    )
+    kernel.run(f"{load}\nimport torch, matplotlib.pyplot as plt\nhooks = {count}")
     assert kernel.ask("(hooks, torch.is_grad_enabled(), str(torch.get_default_dtype()), plt.get_fignums())") == (
         0, True, "torch.float32", [],
     )  # fmt: skip

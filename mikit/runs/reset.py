@@ -23,8 +23,11 @@ from typing import Any
 
 TORCH_SEED = 67280421310721
 """With which torch starts in every new process."""
+STREAMS = ("stdout", "stderr", "stdin", "displayhook", "excepthook", "unraisablehook")
 LASTING_THREADS = {"TMonitor", "ZMQbg", "ThreadPoolExecutor"}
 """Classes of threads, or beginnings of their names, that libraries keep for the life of a process."""
+SHELLS_OWN = {"builtins.input", "getpass.getpass", *(f"sys.{name}" for name in STREAMS)}
+"""What the shell puts another object in place of with each cell, or what is put back anyway."""
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
@@ -42,14 +45,17 @@ class Before:
     recursion: int
     threads: set[int | None]
     torch_threads: int | None
+    packages: set[str]
+    """That were loaded."""
     modules: dict[str, dict[str, Any]]
     """By module, its functions and classes by name, those of its classes with a dot."""
     targets: dict[int, Any]
     """Fingerprint of each loaded target, by identity."""
+    hooks: set[tuple[int, int]]
+    """Of loaded models, by module and number: transformers has some of its own."""
 
 
 _before: Before | None = None
-STREAMS = ("stdout", "stderr", "stdin", "displayhook", "excepthook", "unraisablehook")
 
 
 def remember() -> int:
@@ -75,8 +81,10 @@ def remember() -> int:
         recursion=sys.getrecursionlimit(),
         threads={thread.ident for thread in threading.enumerate()},
         torch_threads=torch.get_num_threads() if torch else None,
+        packages={name.partition(".")[0] for name in sys.modules},
         modules={name: _code_of(module) for name, module in list(sys.modules.items()) if _is_watched(name, module)},
         targets={id(target): fingerprint(target) for target in _targets()},
+        hooks={(id(module), number) for target in _targets() for module, number, _, _ in _hooks(target.model)},
     )
     return memory()
 
@@ -99,6 +107,7 @@ def restore(folder: str) -> dict[str, Any]:
         for name, module in list(sys.modules.items()):
             if name not in _before.modules and _is_watched(name, module):
                 _before.modules[name] = _code_of(module)
+        _before.packages = {name.partition(".")[0] for name in sys.modules}
     return {"recycle": found, "memory": memory()}
 
 
@@ -130,16 +139,20 @@ def _unmendable(before: Before) -> Iterator[str]:
     names = shell.user_module.__dict__
     for module_name, code in before.modules.items():
         module = sys.modules.get(module_name)
+        own = module_name.partition(".")[0]
         if module is None:
             yield f"the module {module_name} was taken away"
             continue
         now = _code_of(module)
         if now != code:
-            changed = sorted(name for name, value in code.items() if now.get(name, None) is not value)
-            ours = sorted(name for name in set(now) - set(code) if _is_from(now[name], names))
-            if changed or ours:
-                yield f"{module_name}.{[*changed, *ours][0]} was patched"
-            before.modules[module_name] = now
+            changed = [
+                name for name, old in code.items() if now.get(name) is not old and _is_patch(now.get(name), own, before)
+            ]
+            # what was added to builtins is taken away
+            added = [name for name in now.keys() - code.keys() if _is_from(now[name], names) and own != "builtins"]
+            for name in sorted([*changed, *added])[:1]:
+                yield f"{module_name}.{name} was patched"
+            before.modules[module_name] = {name: now[name] for name in now if own != "builtins" or name in code}
     for module_name, module in list(sys.modules.items()):
         if module_name not in before.modules and _is_watched(module_name, module):
             for name, value in _code_of(module).items():
@@ -149,6 +162,25 @@ def _unmendable(before: Before) -> Iterator[str]:
         present = fingerprint(target)
         if before.targets.setdefault(id(target), present) != present:
             yield f"the weights or modules of {target.name} were changed"
+
+
+def _is_patch(value: Any, own: str, before: Before) -> bool:
+    """Whether what a package now has in an old place was put there by a notebook.
+
+    Packages change themselves as they are used, and others as they are imported: torch patches `inspect`.
+
+    Args:
+        value: the new one; None for one that was taken away.
+        own: the package.
+        before: tells which packages were loaded before.
+    """
+    if own == "sys":
+        return False
+    source = getattr(value, "__module__", None) or ""
+    top = source.partition(".")[0]
+    # matplotlib_inline serves matplotlib
+    related = top.startswith(own) or own.startswith(top)
+    return source == "__main__" or value is None or (not related and top in before.packages)
 
 
 def _is_left(thread: threading.Thread, before: Before) -> bool:
@@ -186,7 +218,7 @@ def _code_of(module: types.ModuleType) -> dict[str, Any]:
     own = module.__name__
     for name, value in list(module.__dict__.items()):
         # isinstance would ask deprecated aliases for their class, and they would warn
-        if issubclass(type(value), CODE):
+        if issubclass(type(value), CODE) and f"{own}.{name}" not in SHELLS_OWN:
             code[name] = value
             if issubclass(type(value), type) and value.__module__ == own:
                 for inner, member in list(vars(value).items()):
@@ -210,12 +242,15 @@ def _targets() -> list[Any]:
 
 
 def fingerprint(target: Any) -> tuple[Any, ...]:
-    """What must not change about a loaded target: the bits of its weights, its modes, and what its modules are made of."""
+    """What must not change about a loaded target: the bits of its weights, its modes, and methods that a module has of its own."""
     import torch
 
     sums = [_bits(tensor) for tensor in target.model.parameters()]
     sums += [_bits(value) for value in vars(target.sae).values() if isinstance(value, torch.Tensor)]
-    made_of = tuple((module.training, frozenset(vars(module))) for module in target.model.modules())
+    made_of = tuple(
+        (module.training, frozenset(name for name in vars(module) if callable(getattr(type(module), name, None))))
+        for module in target.model.modules()
+    )
     return torch.stack(sums).cpu().numpy().tobytes(), made_of
 
 
@@ -253,7 +288,7 @@ def _put_back(before: Before, folder: str) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
     _put_back_libraries(before)
     for target in _targets():
-        remove_hooks(target.model)
+        remove_hooks(target.model, before.hooks)
 
 
 def _put_back_libraries(before: Before) -> None:
@@ -281,18 +316,32 @@ def _put_back_libraries(before: Before) -> None:
                 matplotlib.rc_file_defaults()
 
 
-def remove_hooks(model: Any) -> int:
-    """Take every hook off a model's modules; the library's own never outlive the reading that they serve.
-
-    Returns:
-        How many there were.
-    """
-    removed = 0
+def _hooks(model: Any) -> Iterator[tuple[Any, int, Any, dict[int, Any]]]:
+    """Module, number and function of each hook on a model, and the mapping that holds it."""
     for module in model.modules():
         for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-            hooks = getattr(module, name)
-            removed += len(hooks)
-            hooks.clear()
+            held = getattr(module, name)
+            for number, function in list(held.items()):
+                yield module, number, function, held
+
+
+def remove_hooks(model: Any, kept: set[tuple[int, int]]) -> int:
+    """Take hooks off a model's modules; the library's own never outlive the reading that they serve.
+
+    Args:
+        model: a torch module.
+        kept: hooks that stay, by identity of the module and number; those of transformers stay as well.
+
+    Returns:
+        How many were taken off.
+    """
+    removed = 0
+    for module, number, function, held in _hooks(model):
+        if (id(module), number) not in kept and not (getattr(function, "__module__", "") or "").startswith(
+            "transformers"
+        ):
+            del held[number]
+            removed += 1
     return removed
 
 
