@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +106,9 @@ def run_pipeline(
                 directory.trace_path.unlink(missing_ok=True)
                 directory.report_path.unlink(missing_ok=True)
                 keeper = manner.keeper or stack.enter_context(Keeper(directory.path / ".kernel.log"))
-                _with_repeats(
-                    manner, keeper, lambda keeper=keeper: _preflight(keeper, preflight.format(**values), manner)
-                )
-            source = folder / _file(step)
-            _with_repeats(
-                manner,
-                keeper,
-                lambda keeper=keeper, step=step, source=source: (
-                    _is_done(directory, step) or _run_step(directory, step, source, values, keeper, manner)
-                ),
-            )
+                _with_repeats(manner, keeper, partial(_preflight, keeper, preflight.format(**values), manner))
+            work = partial(_ensure_step, directory, step, folder / _file(step), values, keeper, manner)
+            _with_repeats(manner, keeper, work)
         if keeper is None:
             _tell(kept, manner)
         trace = directory.read_trace()
@@ -254,6 +247,14 @@ def _lost(how: str, where: str, step: int | None = None) -> KernelLost:
     error = KernelLost(f"{where}: the kernel {how}")
     error.step, error.cause = step, f"the kernel {how}"
     return error
+
+
+def _ensure_step(
+    directory: RunDirectory, step: int, source: Path, values: dict[str, Any], keeper: Keeper, manner: Manner
+) -> None:
+    """Run a step unless it is done: a kernel may die after its record."""
+    if not _is_done(directory, step):
+        _run_step(directory, step, source, values, keeper, manner)
 
 
 def _run_step(

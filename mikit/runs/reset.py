@@ -271,11 +271,10 @@ def _put_back(before: Before, folder: str) -> None:
         os.environ.clear()
         os.environ.update(before.environment)
     sys.path[:] = before.path
-    warnings.filters[:] = before.filters
-    # tells the warnings module that the list is another
-    warnings._filters_mutated() if hasattr(warnings, "_filters_mutated") else warnings.simplefilter(  # type: ignore[attr-defined]
-        "default", append=True
-    )
+    filters: Any = warnings.filters
+    filters[:] = before.filters
+    # tells the warnings module that its list is another
+    getattr(warnings, "_filters_mutated", lambda: None)()
     for name, value in before.streams.items():
         setattr(sys, name, value)
     logging.getLogger().handlers[:] = before.handlers

@@ -79,7 +79,8 @@ class Table(Record):
 
 def read_table(manifest: Manifest) -> Table:
     """The table of a sweep; a trace that is torn counts as absent, and is logged."""
-    rows, seconds = [], {}
+    rows: list[Row] = []
+    seconds: dict[str, list[float]] = {}
     for entry in manifest.entries:
         row, steps = _row(entry)
         rows.append(row)
