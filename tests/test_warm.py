@@ -82,6 +82,8 @@ def run_unheeded(keeper, code: str) -> None:
 
 
 def test_what_a_notebook_leaves_is_put_back_in_the_same_kernel(keeper, cold):
+    # another environment, which pytest changes with each test, means another kernel
+    keeper.ready()
     started = keeper.started
     for code in LEAKS.values():
         run_unheeded(keeper, code)
