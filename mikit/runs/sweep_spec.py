@@ -108,7 +108,7 @@ def make_spec(values: Any, params: Params, where: str, **others: Any) -> SweepSp
         if type(features) is int
         else features
     )
-    told = (
+    told: dict[str, Any] = (
         {"name": params.run, "layers": (params.layer,)} | values | ({"features": given} if features is not None else {})
     )
     told |= {name: value for name, value in others.items() if value is not None}
