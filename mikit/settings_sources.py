@@ -39,7 +39,10 @@ class Effective:
 
 
 def effective(
-    command_line: Mapping[str, Any], environment: Mapping[str, str], params_file: Path | None = None
+    command_line: Mapping[str, Any],
+    environment: Mapping[str, str],
+    params_file: Path | None = None,
+    sections: Sequence[str] = (),
 ) -> Effective:
     """The parameters that a run gets.
 
@@ -47,6 +50,7 @@ def effective(
         command_line: values by dotted name, already of their types.
         environment: the process's environment; `MIKIT_FEATURE=3` sets `feature`.
         params_file: a YAML file.
+        sections: names in the file that are no parameters and are left to who asks.
 
     Raises:
         BadInput: one line that names the fault and the place it came from.
@@ -54,6 +58,7 @@ def effective(
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     in_file = _from_file(params_file) if params_file else {}
+    in_file = {name: value for name, value in in_file.items() if name not in sections}
     in_environment = from_environment(environment)
     for values, origin in (
         (in_file, lambda _name: str(params_file)),

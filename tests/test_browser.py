@@ -147,3 +147,47 @@ def test_the_page_is_drawn_in_the_theme_of_its_reader(tmp_path, scheme, light):
     ground, written = float(np.median(brightness)), float(np.ptp(brightness))
     assert (ground > 0.9) if light else (ground < 0.2)
     assert written > 0.6
+
+
+# --- the report of a sweep ---
+
+CLICKS = """
+const heads = Array.from(document.querySelectorAll("#features thead th"));
+const place = (title) => heads.findIndex((head) => head.textContent === title);
+const shown = () => Array.from(document.querySelectorAll("#features tbody tr")).filter((row) => !row.hidden);
+const values = (title) => shown().map((row) => row.cells[place(title)].dataset.value);
+const click = (title) => heads[place(title)].querySelector("button").click();
+const type = (text) => { const s = document.getElementById("search"); s.value = text; s.dispatchEvent(new Event("input")); };
+const found = {};
+found.all = shown().length;
+click("Seconds"); found.up = values("Seconds");
+click("Seconds"); found.down = values("Seconds");
+click("Input"); found.texts = values("Input");
+type("failed"); found.failed = values("State"); found.count = document.getElementById("count").textContent;
+type("nothing holds this"); found.none = shown().length;
+type(""); found.again = shown().length;
+document.title = JSON.stringify(found);
+"""
+
+
+def test_the_table_of_a_sweep_is_sorted_and_searched_and_a_strangers_text_runs_nothing(browse):
+    import synthetic_sweep
+
+    from mikit.runs.sweep_report import write_sweep_report
+
+    folder = synthetic_sweep.make(40, failed=3)
+    write_sweep_report(folder)
+    page = (folder / "report.html").read_text("utf-8")
+    visit = browse(page)
+    assert (visit.messages, visit.requests) == ([], [])
+    assert "40 of 40 features" in visit.dom, "the page's own script runs under its policy"
+    driven = browse(POLICY.sub("", page).replace("</body>", f"<script>{{{CLICKS}}}</script></body>"))
+    assert driven.messages == []
+    found = json.loads(re.search(r"<title>(.*?)</title>", driven.dom)[1])
+    up = [float(value) for value in found["up"] if value]
+    assert found["all"] == found["again"] == 40 and found["none"] == 0
+    assert up == sorted(up) and len(up) == 37 and found["up"][37:] == [""] * 3
+    assert [float(value) for value in found["down"] if value] == up[::-1] and found["down"][37:] == [""] * 3
+    texts = [value for value in found["texts"] if value]
+    assert texts == sorted(texts)
+    assert found["failed"] == ["failed"] * 3 and found["count"] == "3 of 40 features"

@@ -1,6 +1,5 @@
 """What strangers hand over: odd paths, hostile text, damaged files. Each is told in one line, or mended."""
 
-import contextlib
 import json
 import os
 
@@ -14,6 +13,7 @@ from mikit.evidence.corpora import load_corpus
 from mikit.runs import engine
 from mikit.runs.directory import RunDirectory
 from mikit.runs.freshness import sources_hash
+from mikit.runs.kernel import Keeper
 from mikit.runs.report import summary
 from mikit.settings import make_params
 from mikit.settings_sources import effective, from_assignments
@@ -129,12 +129,11 @@ class TestDamage:
     def test_a_kernel_that_dies_between_notebooks_sends_nobody_to_a_missing_one(self, monkeypatch):
         from nbclient.exceptions import DeadKernelError
 
-        class Dead:
-            def clear(self):
-                raise DeadKernelError
+        def dead(_keeper, **_options):
+            raise DeadKernelError
 
-        monkeypatch.setattr(engine, "warm_kernel", lambda _log: contextlib.nullcontext(Dead()))
-        monkeypatch.setattr(engine, "_preflight", lambda _kernel, _code: None)
+        monkeypatch.setattr(Keeper, "ready", dead)
+        monkeypatch.setattr(engine, "_preflight", lambda _keeper, _code, _manner: None)
         with pytest.raises(StepFailed, match="^step 1 failed: the kernel died"):
             engine.run_pipeline(make_params({}))
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from mikit import paths
-from mikit.errors import BadInput, MikitError
+from mikit.errors import BadInput, RunIsBusy
 from mikit.files import write_json, write_text
 from mikit.llm.ledger import total
 from mikit.runs.freshness import (
@@ -159,7 +159,7 @@ class RunDirectory:
         """Hold the run; the operating system lets go of it when the process ends, however it ends.
 
         Raises:
-            MikitError: another process holds it; the line names that process.
+            RunIsBusy: another process holds it; the line names that process.
             BadInput: the folder can't be written.
         """
         from filelock import FileLock, Timeout
@@ -172,7 +172,7 @@ class RunDirectory:
             write_text(holder, str(os.getpid()))
         except Timeout:
             pid = holder.read_text() if holder.exists() else "unknown"
-            raise MikitError(
+            raise RunIsBusy(
                 f"process {pid} is working on {self.path}: wait for it, stop it, or give this run another --run name"
             ) from None
         except OSError as error:

@@ -5,20 +5,26 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mikit import paths
-from mikit.errors import BadInput, MikitError, StepFailed
+from mikit.errors import BadInput, KernelLost, MikitError, StepFailed, Stopped
 from mikit.runs.directory import RunDirectory
 from mikit.runs.freshness import STEPS
-from mikit.runs.kernel import Kernel, warm_kernel
+from mikit.runs.kernel import Keeper
 from mikit.runs.logs import timed
 from mikit.settings import OPERATIONAL, Params, make_params
 from mikit.trace import Trace
 
 log = logging.getLogger(__name__)
+
+HOWS = {"DeadKernelError": "died (out of memory?)", "CellTimeoutError": "hung"}
+"""How a kernel is lost, by what is raised."""
 
 NOTEBOOKS = (
     "step1_initial_observation",
@@ -42,8 +48,29 @@ open_run(model={model!r}, layer={layer!r}, feature={feature!r}, run={run!r}, **{
 """What must hold before any notebook starts: a target with that layer and feature. The kernel keeps it for the steps."""
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How the steps of a run are executed; nothing of it changes what they find."""
+
+    keeper: Keeper | None = None
+    """Of the kernel; without one the run starts a kernel of its own."""
+    repeats: int = 0
+    """How often a step is repeated whose kernel died or hung."""
+    cell_seconds: float | None = None
+    """How long a cell may take before its kernel counts as hung."""
+    is_told: bool = True
+    """Whether each step is logged, with what its cells log."""
+    should_stop: Callable[[], bool] = bool
+    """Asked between two steps."""
+
+
 def run_pipeline(
-    params: Params, folder: Path | None = None, *, force: bool = False, preflight: str = PREFLIGHT
+    params: Params,
+    folder: Path | None = None,
+    *,
+    force: bool = False,
+    preflight: str = PREFLIGHT,
+    manner: Manner | None = None,
 ) -> Trace:
     """Run what is not up to date of a run, and give its trace.
 
@@ -52,14 +79,17 @@ def run_pipeline(
         folder: the notebooks, those of the pipeline if not given.
         force: forget what the run has and start over.
         preflight: Python code, formatted with the params, that the kernel runs before the first notebook.
+        manner: how to execute the steps.
 
     Raises:
         BadInput: a parameter that the target or a step refuses, a notebook that does not take the parameters, or a
             folder that can't be written.
         StepFailed: a notebook raised, its kernel died, or it left no valid record.
-        MikitError: another process holds the run.
+        RunIsBusy: another process holds the run.
+        Stopped: `manner.should_stop` said so.
     """
     folder = folder or paths.notebooks() / "pipeline"
+    manner = manner or Manner()
     values = notebook_parameters(params)
     for name in NOTEBOOKS:
         check_parameters(folder / f"{name}.ipynb", values)
@@ -71,23 +101,27 @@ def run_pipeline(
     with directory.lock(), contextlib.ExitStack() as stack:
         if force:
             _forget(directory)
-        kernel: Kernel | None = None
+        keeper: Keeper | None = None
         kept: list[int] = []
         for step in STEPS:
             if _is_done(directory, step):
                 kept.append(step)
                 continue
-            if kernel is None:
-                _tell(kept)
+            if manner.should_stop():
+                raise Stopped(f"stopped before step {step}")
+            if keeper is None:
+                _tell(kept, manner)
                 directory.trace_path.unlink(missing_ok=True)
                 directory.report_path.unlink(missing_ok=True)
-                kernel = stack.enter_context(warm_kernel(directory.path / ".kernel.log"))
-                _preflight(kernel, preflight.format(**values))
+                keeper = manner.keeper or stack.enter_context(Keeper(directory.path / ".kernel.log"))
+                _with_repeats(manner, keeper, partial(_preflight, keeper, preflight.format(**values), manner))
             if step == STEPS[-1] and (params.max_rounds or (directory.path / "rounds").exists()):
-                _run_refinement(directory, folder / "refine.ipynb", values, kernel)
-            _run_step(directory, step, folder / _file(step), values, kernel)
-        if kernel is None:
-            _tell(kept)
+                rounds = partial(_run_refinement, directory, folder / "refine.ipynb", values, keeper, manner)
+                _with_repeats(manner, keeper, rounds)
+            work = partial(_ensure_step, directory, step, folder / _file(step), values, keeper, manner)
+            _with_repeats(manner, keeper, work)
+        if keeper is None:
+            _tell(kept, manner)
         trace = directory.read_trace()
         assert trace is not None, "the last step is done only with a trace"
         if not directory.report_path.exists():
@@ -123,6 +157,23 @@ def refine_pipeline(given: Params, max_rounds: int, said: set[str]) -> tuple[Par
     if begun:
         run_pipeline(params)
     return params, begun
+
+
+def _with_repeats(manner: Manner, keeper: Keeper, work: Callable[[], object]) -> None:
+    """Do something in the kernel; a kernel in which anything failed is given up, and lost ones are replaced."""
+    for left in reversed(range(manner.repeats + 1)):
+        try:
+            work()
+        except KernelLost as lost:
+            keeper.discard()
+            if not left or manner.should_stop():
+                raise
+            log.debug("%s; it runs again in a new kernel", lost)
+        except BaseException:
+            keeper.discard()
+            raise
+        else:
+            return
 
 
 def notebook_parameters(params: Params) -> dict[str, Any]:
@@ -162,9 +213,13 @@ def assigned_names(source: str) -> list[str]:
     return names
 
 
-def _tell(kept: Sequence[int]) -> None:
-    if kept:
+def _tell(kept: Sequence[int], manner: Manner) -> None:
+    if kept and manner.is_told:
         log.info("up to date and kept: step %s", ", ".join(map(str, kept)))
+
+
+def _shown(what: str, manner: Manner) -> AbstractContextManager[None]:
+    return timed(what) if manner.is_told else contextlib.nullcontext()
 
 
 def _file(step: int) -> str:
@@ -199,30 +254,58 @@ def _has_notebook(directory: RunDirectory, step: int) -> bool:
     return final.exists()
 
 
-def _preflight(kernel: Kernel, code: str) -> None:
-    from nbclient.exceptions import CellExecutionError, DeadKernelError
+def _preflight(keeper: Keeper, code: str, manner: Manner) -> None:
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+    what = "checks before the first step"
     try:
-        with timed("checks before the first step"):
-            kernel.run(code)
+        with _shown(what, manner):
+            keeper.ready().run(code, manner.cell_seconds)
+            keeper.remember()
     except CellExecutionError as error:
-        raise _as_ours(error.ename, error.evalue, "checks before the first step") from None
+        raise _as_ours(error.ename, error.evalue, what) from None
     except DeadKernelError:
-        raise StepFailed("checks before the first step: the kernel died (out of memory?)") from None
+        raise _lost("died (out of memory?)", what) from None
+    except CellTimeoutError:
+        raise _lost("hung", what) from None
 
 
-def _as_ours(name: str, text: str, where: str) -> MikitError:
+def _as_ours(name: str, text: str, where: str, step: int | None = None) -> MikitError:
     """What was raised in a kernel, as an error of this process: bad input stays bad input."""
     line = next(iter(text.splitlines()), "")
-    return BadInput(line) if name == BadInput.__name__ else StepFailed(f"{where}: {name}: {line}")
+    cause = f"{name}: {line}"
+    error = BadInput(line) if name == BadInput.__name__ else StepFailed(f"{where}: {cause}")
+    error.step, error.cause = step, line if isinstance(error, BadInput) else cause
+    return error
 
 
-def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str, Any], kernel: Kernel) -> None:
+def _step_failed(cause: str, where: str, step: int) -> StepFailed:
+    error = StepFailed(f"{where}: {cause}")
+    error.step, error.cause = step, cause
+    return error
+
+
+def _lost(how: str, where: str, step: int | None = None) -> KernelLost:
+    error = KernelLost(f"{where}: the kernel {how}")
+    error.step, error.cause = step, f"the kernel {how}"
+    return error
+
+
+def _ensure_step(
+    directory: RunDirectory, step: int, source: Path, values: dict[str, Any], keeper: Keeper, manner: Manner
+) -> None:
+    """Run a step unless it is done: a kernel may die after its record."""
+    if not _is_done(directory, step):
+        _run_step(directory, step, source, values, keeper, manner)
+
+
+def _run_step(
+    directory: RunDirectory, step: int, source: Path, values: dict[str, Any], keeper: Keeper, manner: Manner
+) -> None:
     """Execute one notebook. Only its record proves that it worked: papermill takes a dead kernel for success."""
-    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from mikit.runs.papermill_engine import execute
+    from mikit.runs.papermill_engine import LOST, LOST_NAMES, execute
 
     final, partial = directory.path / _file(step), _partial(directory, step)
     failed = final.with_suffix(".failed.ipynb")
@@ -230,21 +313,18 @@ def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str
         old.unlink(missing_ok=True)
     where = f"step {step} failed in {failed} (steps before it are kept: mend the cause and run the same again)"
     try:
-        with timed(f"step {step} of 9, {NOTEBOOKS[step - 1].split('_', 1)[1].replace('_', ' ')}"):
-            kernel.clear()
-            execute(source, partial, final, values, kernel)
-        if directory.read(step) is None:
-            raise StepFailed(f"{where}: it left no valid {directory.step_path(step).name}")
-        if not directory.is_fresh(step):
-            raise StepFailed(f"{where}: what it read, or its own record, changed while it ran or is from another run")
-        if step == STEPS[-1] and not _has_trace(directory):
-            raise StepFailed(f"{where}: it left no valid {directory.trace_path.name}")
+        with _shown(f"step {step} of 9, {NOTEBOOKS[step - 1].split('_', 1)[1].replace('_', ' ')}", manner):
+            execute(source, partial, final, values, keeper, tells=manner.is_told, cell_seconds=manner.cell_seconds)
+        if fault := _fault(directory, step):
+            raise _step_failed(fault, where, step)
     except PapermillExecutionError as error:
-        raise _as_ours(error.ename, error.evalue, where) from None
-    except DeadKernelError:
+        if error.ename in LOST_NAMES:
+            raise _lost(HOWS[error.ename], where, step) from None
+        raise _as_ours(error.ename, error.evalue, where, step) from None
+    except LOST as error:
         # before the notebook's first cell there is no notebook to look at
         place = where if partial.exists() else f"step {step} failed"
-        raise StepFailed(f"{place}: the kernel died (out of memory?)") from None
+        raise _lost(HOWS[type(error).__name__], place, step) from None
     else:
         partial.replace(final)
     finally:
@@ -253,12 +333,13 @@ def _run_step(directory: RunDirectory, step: int, source: Path, values: dict[str
             partial.replace(failed)
 
 
-def _run_refinement(directory: RunDirectory, source: Path, values: dict[str, Any], kernel: Kernel) -> None:
+def _run_refinement(
+    directory: RunDirectory, source: Path, values: dict[str, Any], keeper: Keeper, manner: Manner
+) -> None:
     """Execute the notebook of the rounds; each round leaves its own record, so that a failure loses none."""
-    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from mikit.runs.papermill_engine import execute
+    from mikit.runs.papermill_engine import LOST, LOST_NAMES, execute
 
     check_parameters(source, values)
     final = directory.path / "refine.ipynb"
@@ -267,17 +348,29 @@ def _run_refinement(directory: RunDirectory, source: Path, values: dict[str, Any
         old.unlink(missing_ok=True)
     where = f"refinement failed in {failed} (rounds before it are kept: mend the cause and run the same again)"
     try:
-        with timed("rounds of refinement"):
-            kernel.clear()
-            execute(source, partial, final, values, kernel)
+        with _shown("rounds of refinement", manner):
+            execute(source, partial, final, values, keeper, tells=manner.is_told, cell_seconds=manner.cell_seconds)
         partial.replace(final)
     except PapermillExecutionError as error:
+        if error.ename in LOST_NAMES:
+            raise _lost(HOWS[error.ename], where) from None
         raise _as_ours(error.ename, error.evalue, where) from None
-    except DeadKernelError:
-        raise StepFailed("refinement failed: the kernel died (out of memory?)") from None
+    except LOST as error:
+        raise _lost(HOWS[type(error).__name__], "refinement failed") from None
     finally:
         if partial.exists():
             partial.replace(failed)
+
+
+def _fault(directory: RunDirectory, step: int) -> str | None:
+    """What a notebook that ran to its end failed to leave."""
+    if directory.read(step) is None:
+        return f"it left no valid {directory.step_path(step).name}"
+    if not directory.is_fresh(step):
+        return "what it read, or its own record, changed while it ran or is from another run"
+    if step == STEPS[-1] and not _has_trace(directory):
+        return f"it left no valid {directory.trace_path.name}"
+    return None
 
 
 def _report(trace: Trace, directory: RunDirectory) -> None:

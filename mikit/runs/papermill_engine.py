@@ -1,38 +1,51 @@
-"""A papermill engine that runs a notebook in a kernel that is already there, and tells the truth about a failure."""
+"""A papermill engine that runs notebooks in a kernel that is already there, and tells the truth about a failure."""
 
+import atexit
 import logging
+import os
+import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
+from papermill.exceptions import PapermillException
 from papermill.log import logger
 
 from mikit.files import write_text
-from mikit.runs.kernel import KERNEL_NAME, Kernel
+from mikit.runs.kernel import GROWTH_MIB, KERNEL_NAME, START_SECONDS, Keeper, Kernel
 
 log = logging.getLogger(__name__)
 NAME = "mikit-warm"
 IOPUB_SECONDS = 60
 """How long a busy machine may take to deliver a cell's output after the cell has ended."""
+LOST = (DeadKernelError, CellTimeoutError)
+"""What is raised when a kernel dies, or hangs until its time is over."""
+LOST_NAMES = {error.__name__ for error in LOST}
+_mine = threading.local()
 
 
 class TellingClient(PapermillNotebookClient):
     """Passes on what a cell logs, such as the progress of long work, while it runs; the notebook keeps it too."""
 
+    tells = False
+
     def process_message(self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int) -> Any:
         """Handle a message of the kernel."""
-        if msg["msg_type"] == "stream" and msg["content"]["name"] == "stderr":
+        if self.tells and msg["msg_type"] == "stream" and msg["content"]["name"] == "stderr":
             for line in msg["content"]["text"].splitlines():
                 log.info("  %s", line)
         return super().process_message(msg, cell, cell_index)
 
 
 class WarmEngine(NBClientEngine):
-    """Runs in a given kernel. What has been executed is saved before the record is made, and when anything goes wrong.
+    """Runs notebooks in one kernel. A dead or hung kernel is replaced, and its notebook repeated.
 
-    papermill marks every cell `completed` after a kernel's death, and then writes nothing.
+    papermill marks every cell `completed` after a kernel's death, shows no error, and writes no banner. Here the cell
+    that was running is marked as failed with an error output, from which papermill makes its banner and its exception.
     """
 
     @classmethod
@@ -40,44 +53,105 @@ class WarmEngine(NBClientEngine):
         cls,
         nb_man: NotebookExecutionManager,
         kernel_name: str,
+        log_output: bool = False,
+        stdout_file: Any = None,
+        stderr_file: Any = None,
+        start_timeout: float = START_SECONDS,
+        execution_timeout: float | None = None,
         *,
-        kernel: Kernel,
-        partial: str,
-        final: str,
-        **_papermill: Any,
-    ) -> Any:
+        keeper: Keeper | None = None,
+        repeats: int = 1,
+        growth_mib: float | None = None,
+        partial: str | None = None,
+        final: str | None = None,
+        tells: bool = False,
+        **options: Any,
+    ) -> None:
         """Execute `nb_man.nb`.
 
         Args:
             nb_man: papermill's wrapper of the notebook.
-            kernel_name: the kernel's name.
-            kernel: where to run.
-            partial: path of the notebook while it is unfinished.
+            kernel_name: must be this interpreter's.
+            log_output: also log what cells write.
+            stdout_file: file that gets what cells write.
+            stderr_file: the same for standard error.
+            start_timeout: seconds that a kernel may take to start.
+            execution_timeout: seconds that a cell may take.
+            keeper: of the kernel; the calling thread's own if not given.
+            repeats: how often a notebook is repeated whose kernel died or hung.
+            growth_mib: memory that the kernel may add to what it held after its first notebook.
+            partial: path of the notebook while it is unfinished, for a caller that looks for a record.
             final: path that it will have.
+            tells: whether to pass on what cells log.
+            options: of nbclient, such as `timeout`.
         """
-        notebook = nb_man.nb
-        notebook.metadata.papermill["output_path"] = final
+        if kernel_name != KERNEL_NAME:
+            raise PapermillException(
+                f"the warm engine runs notebooks in this interpreter, not in kernel {kernel_name!r}: "
+                f"valid: -k {KERNEL_NAME}, or --engine nbclient"
+            )
+        keeper = keeper or _own_keeper()
+        if growth_mib is not None:
+            keeper.growth_mib = growth_mib
+        if final:
+            nb_man.nb.metadata.papermill["output_path"] = final
+        unused = {"input_path", "timeout", "startup_timeout", "output_path"}
+        kept = {name: value for name, value in options.items() if name not in unused}
+        kept |= {"timeout": execution_timeout or options.get("timeout"), "kernel_name": kernel_name, "log": logger}
+        kept |= {"log_output": log_output, "stdout_file": stdout_file, "stderr_file": stderr_file}
+        for left in reversed(range(repeats + 1)):
+            try:
+                _execute(nb_man, keeper.ready(seconds=start_timeout), partial, tells, kept)
+            except LOST as error:
+                keeper.discard()
+                if left and not is_record(last_started(nb_man.nb)):
+                    logger.warning(
+                        "the kernel is lost (%s): the notebook runs again in a new one", type(error).__name__
+                    )
+                    nb_man.notebook_start()
+                    continue
+                if not nb_man.nb.metadata.papermill.get("exception"):
+                    raise
+                # papermill raises from the error output, below its banner
+            except BaseException:
+                keeper.discard()
+                raise
+            break
+        if nb_man.nb.metadata.papermill.get("exception"):
+            keeper.discard()
 
-        def keep_before_record(cell: nbformat.NotebookNode, cell_index: int) -> None:
-            if is_record(cell):
-                save(notebook, partial)
 
-        client = TellingClient(
-            nb_man,
-            km=kernel.manager,
-            kernel_name=kernel_name,
-            iopub_timeout=IOPUB_SECONDS,
-            on_cell_start=keep_before_record,
-            log=logger,
-        )
-        client.kc = kernel.client
-        try:
-            return client.execute()
-        except BaseException as error:
-            if not is_record(last_started(notebook)):
-                mark_failed(notebook, error)
+def _execute(
+    nb_man: NotebookExecutionManager, kernel: Kernel, partial: str | None, tells: bool, options: dict[str, Any]
+) -> None:
+    notebook = nb_man.nb
+
+    def keep_before_record(cell: nbformat.NotebookNode, cell_index: int) -> None:
+        if partial and is_record(cell):
+            save(notebook, partial)
+
+    defaults = {"iopub_timeout": IOPUB_SECONDS, "on_cell_start": keep_before_record}
+    client = TellingClient(nb_man, km=kernel.manager, **(defaults | options))
+    client.tells = tells
+    client.kc = kernel.client
+    try:
+        client.execute()
+    except BaseException as error:
+        if not (partial and is_record(last_started(notebook))):
+            mark_failed(notebook, error)
+            if partial:
                 save(notebook, partial)
-            raise
+        raise
+
+
+def _own_keeper() -> Keeper:
+    """The kernel of this thread, for notebooks run through papermill itself; it ends with the process."""
+    if getattr(_mine, "process", None) != os.getpid():
+        folder = tempfile.TemporaryDirectory(prefix="mikit-warm-")
+        _mine.keeper, _mine.process = Keeper(Path(folder.name) / "kernel.log", growth_mib=GROWTH_MIB), os.getpid()
+        atexit.register(folder.cleanup)
+        atexit.register(_mine.keeper.discard)
+    return _mine.keeper
 
 
 def last_started(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
@@ -108,12 +182,20 @@ def save(notebook: nbformat.NotebookNode, path: str) -> None:
     write_text(Path(path), nbformat.writes(notebook))
 
 
-def execute(source: Path, partial: Path, final: Path, parameters: dict[str, Any], kernel: Kernel) -> None:
-    """Execute the notebook `source` in `kernel`, leaving it at `partial`, whether it ends well or not.
+def execute(
+    source: Path,
+    partial: Path,
+    final: Path,
+    parameters: dict[str, Any],
+    keeper: Keeper,
+    *,
+    tells: bool = True,
+    cell_seconds: float | None = None,
+) -> None:
+    """Execute the notebook `source`, leaving it at `partial`, whether it ends well or not.
 
     Raises:
-        papermill.exceptions.PapermillExecutionError: a cell raised.
-        nbclient.exceptions.DeadKernelError: the kernel died.
+        papermill.exceptions.PapermillExecutionError: a cell raised, or the kernel was lost (`ename` in `LOST_NAMES`).
     """
     import papermill
 
@@ -127,9 +209,12 @@ def execute(source: Path, partial: Path, final: Path, parameters: dict[str, Any]
         language="python",
         progress_bar=False,
         request_save_on_cell_execute=False,
-        kernel=kernel,
+        execution_timeout=cell_seconds,
+        keeper=keeper,
+        repeats=0,
         partial=str(partial),
         final=str(final),
+        tells=tells,
     )
 
 

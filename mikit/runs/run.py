@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import logging
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, wraps
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
+_loaded: list["weakref.ref[Target]"] = []
 
 
 @lru_cache(maxsize=2)
@@ -40,7 +42,13 @@ def _target(name: str, layer: int, options: Options) -> Target:
     """One process keeps the targets that it loaded last, checked: a warm kernel loads none twice."""
     target = load_target(name, layer, options)
     require_fit(target)
+    _loaded.append(weakref.ref(target))
     return target
+
+
+def loaded_targets() -> list[Target]:
+    """The targets that this process keeps."""
+    return [target for each in _loaded if (target := each()) is not None]
 
 
 class Recorded(NamedTuple):

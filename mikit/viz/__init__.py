@@ -5,6 +5,7 @@ from mikit.viz.outputs import plot_controls, plot_doses, plot_output_score, plot
 from mikit.viz.rates import plot_rates
 from mikit.viz.saes import plot_density
 from mikit.viz.svg import inline_svg
+from mikit.viz.sweeps import plot_distributions, plot_step_seconds
 from mikit.viz.text import visible
 from mikit.viz.verdicts import plot_checks, plot_gates, protocol_of
 from mikit.viz.windows import show_windows, windows_html
@@ -16,12 +17,14 @@ __all__ = [
     "plot_checks",
     "plot_controls",
     "plot_density",
+    "plot_distributions",
     "plot_doses",
     "plot_gates",
     "plot_input_scores",
     "plot_logit_lens",
     "plot_output_score",
     "plot_rates",
+    "plot_step_seconds",
     "plot_token_effects",
     "protocol_of",
     "show_windows",

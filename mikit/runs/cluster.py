@@ -1,0 +1,61 @@
+"""A sweep on more than one machine: features go to the workers of a Dask scheduler, and a lost worker's to others."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from typing import Any
+
+from mikit.errors import BadInput
+
+log = logging.getLogger(__name__)
+LOCAL = "local"
+CONNECT_SECONDS = 30
+
+
+@contextlib.contextmanager
+def connected(scheduler: str, workers: int) -> Iterator[Executor]:
+    """The workers of a scheduler, as an executor.
+
+    Args:
+        scheduler: its address, such as `tcp://host:8786`, or `local` for one that is started here and ends with the block.
+        workers: processes of a local one; elsewhere the scheduler knows.
+
+    Raises:
+        BadInput: Dask is not installed, or nobody answers there.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise BadInput("--scheduler needs Dask, which is not installed: pip install 'mikit[cluster]'") from None
+    with contextlib.ExitStack() as stack:
+        address: Any = stack.enter_context(local_cluster(workers)) if scheduler == LOCAL else scheduler
+        try:
+            client = stack.enter_context(Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
+        except (OSError, TimeoutError, ValueError) as error:
+            raise BadInput(
+                f"--scheduler {scheduler}: nobody answers ({error}): valid: the address that `dask scheduler` prints, or {LOCAL}"
+            ) from None
+        n = len(client.scheduler_info(n_workers=-1)["workers"])
+        log.info("scheduler %s: %d workers%s", client.scheduler.address, n, _dashboard(client))
+        # a function of the same name and arguments is not pure here: it writes files
+        yield client.get_executor(pure=False, retries=0)
+
+
+def _dashboard(client: Any) -> str:
+    link = client.dashboard_link
+    return f", dashboard {link}" if link else ""
+
+
+def local_cluster(workers: int) -> Any:
+    """Worker processes on this machine, named by number, one feature at a time each; they listen here alone."""
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,
+        silence_logs=logging.ERROR,
+    )
