@@ -60,6 +60,8 @@ def test_a_run_that_was_stopped_says_how_far_it_came(outputs):
     for step in range(5, 10):
         (run_of(outputs) / f"step{step}.json").unlink()
     (run_of(outputs) / "trace.json").unlink()
+    assert faults() == {}, "what scoring needed of a feature is no run"
+    (run_of(outputs) / "step4_score_input_experiments.ipynb").write_text("{}")
     (run_of(outputs) / ".step5.json.x1.tmp").write_text("half")
     assert {detail for _, detail in faults()} == {
         "stopped after 4 of 9 steps",

@@ -58,23 +58,44 @@ def true_explanation(truth: Truth) -> Explanation:
 
 def explain_planted(params: Params) -> PlantedTrials:
     """A planted feature explained as a run would, beside its truth."""
-    start = time.monotonic()
-    run = Run(params)
-    truth = _truths(params.planted_seed)[params.feature]
-    assert truth.gates is not None
-    assert truth.feature_kind is not None
-    subject = subject_of(run)
+    start, run = time.monotonic(), Run(params)
+    truth, subject = _truths(params.planted_seed)[params.feature], subject_of(run)
     own = own_explanation(run, subject)
     rule = own.input.rule if own.input else None
     quality = rule_quality(rule, truth, unseen_windows(run)) if rule and truth.rule else (None, None)
+    trial = trial_of("own", None, own.words, judge(subject, own.input, own.output, "confirm"))
+    return _beside(truth, params, subject, own, [trial], quality, time.monotonic() - start)
+
+
+def try_wrong(job: WrongJob) -> PlantedTrials:
+    """Wrong explanations on a planted feature."""
+    start = time.monotonic()
+    truth, subject = _truths(job.params.planted_seed)[job.params.feature], subject_of(Run(job.params))
+    trials = [_tried(subject, origin, lender, theirs) for origin, lender, theirs in job.others]
+    own, seconds = true_explanation(truth), time.monotonic() - start
+    return _beside(truth, job.params, subject, own, trials, (None, None), seconds)
+
+
+def _beside(
+    truth: Truth,
+    params: Params,
+    subject: Subject,
+    own: Explanation,
+    trials: list[Trial],
+    quality: tuple[float | None, float | None],
+    seconds: float,
+) -> PlantedTrials:
+    """What was found of a declared feature, beside what is true of it."""
+    assert truth.gates is not None
+    assert truth.feature_kind is not None
     return PlantedTrials(
-        feature=run.feature,
+        feature=truth.index,
         feature_kind=subject.observation.feature_kind,
         null_intervention=subject.intervention.null,
         firing_windows=subject.observation.firing_windows,
-        seconds=time.monotonic() - start,
+        seconds=seconds,
         own=own,
-        trials=[trial_of("own", None, own.words, judge(subject, own.input, own.output, "confirm"))],
+        trials=trials,
         seed=params.planted_seed or 0,
         name=truth.name,
         true_kind=truth.feature_kind,
@@ -82,32 +103,6 @@ def explain_planted(params: Params) -> PlantedTrials:
         explainable=truth.rule is not None,
         rule_precision=quality[0],
         rule_recall=quality[1],
-    )
-
-
-def try_wrong(job: WrongJob) -> PlantedTrials:
-    """Wrong explanations on a planted feature."""
-    start = time.monotonic()
-    run = Run(job.params)
-    truth = _truths(job.params.planted_seed)[job.params.feature]
-    assert truth.gates is not None
-    assert truth.feature_kind is not None
-    subject = subject_of(run)
-    return PlantedTrials(
-        feature=run.feature,
-        feature_kind=subject.observation.feature_kind,
-        null_intervention=subject.intervention.null,
-        firing_windows=subject.observation.firing_windows,
-        seconds=time.monotonic() - start,
-        own=true_explanation(truth),
-        trials=[_tried(subject, origin, lender, theirs) for origin, lender, theirs in job.others],
-        seed=job.params.planted_seed or 0,
-        name=truth.name,
-        true_kind=truth.feature_kind,
-        true_gates=dict(truth.gates),
-        explainable=truth.rule is not None,
-        rule_precision=None,
-        rule_recall=None,
     )
 
 

@@ -34,7 +34,8 @@ def _run(folder: Path) -> Iterator[Finding]:
     failed = sorted(path.name for path in folder.glob("*.failed.ipynb"))
     if failed:
         yield Finding(name, "note", f"a notebook failed: {', '.join(failed)}", "its last cell says why; then run again")
-    elif not (folder / "trace.json").is_file():
+    elif not (folder / "trace.json").is_file() and any(folder.glob("step*.ipynb")):
+        # without notebooks it is what scoring or calibration needed of a feature, and no run
         done = sum((folder / f"step{step}.json").is_file() for step in STEPS)
         yield Finding(name, "note", f"stopped after {done} of {STEPS[-1]} steps", OLD_RUN)
     if scraps := list(folder.glob(".*.tmp")):
