@@ -98,6 +98,10 @@ def run_pipeline(
         from mikit.llm import open_client
 
         open_client(directory.params, None)
+    if directory.params.source == "neuronpedia":
+        from mikit.evidence.neuronpedia import feature_record
+
+        feature_record(directory.params)
     with directory.lock(), contextlib.ExitStack() as stack:
         if force:
             _forget(directory)
@@ -111,10 +115,11 @@ def run_pipeline(
                 raise Stopped(f"stopped before step {step}")
             if keeper is None:
                 _tell(kept, manner)
-                directory.trace_path.unlink(missing_ok=True)
-                directory.report_path.unlink(missing_ok=True)
                 keeper = manner.keeper or stack.enter_context(Keeper(directory.path / ".kernel.log"))
                 _with_repeats(manner, keeper, partial(_preflight, keeper, preflight.format(**values), manner))
+                # an earlier result goes when a new one can be made, and before it is begun
+                directory.trace_path.unlink(missing_ok=True)
+                directory.report_path.unlink(missing_ok=True)
             if step == STEPS[-1] and (params.max_rounds or (directory.path / "rounds").exists()):
                 rounds = partial(_run_refinement, directory, folder / "refine.ipynb", values, keeper, manner)
                 _with_repeats(manner, keeper, rounds)

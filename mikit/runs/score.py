@@ -130,15 +130,28 @@ def explanation_of_row(row: Row, vocabulary: Vocabulary, judged: bool = False) -
         raise BadInput(f"{row.where}: {error}") from None
 
 
-def _input(row: Row, vocabulary: Vocabulary, judged: bool) -> InputHypothesis | None:
+def _check_wording(row: Row, judged: bool) -> None:
+    """Raise BadInput for what can't be read whatever the vocabulary is."""
+    try:
+        _worded_rule(row, judged)
+        if row.output is not None and not judged:
+            read_output(row.output)
+    except BadInput as error:
+        raise BadInput(f"{row.where}: {error}") from None
+
+
+def _worded_rule(row: Row, judged: bool) -> Rule | None:
+    """The rule as it was given, tokens as they were spelled; None if a judge reads the sentence, or nothing was said."""
     if row.rule is not None:
-        rule = _rule(row.rule)
-    elif row.explanation is None:
-        return None
-    elif judged:
-        return InputHypothesis(id="H1", text=" ".join(row.explanation.split()), rule=None)
-    else:
-        rule = read_rule(row.explanation)
+        return _rule(row.rule)
+    return None if judged or row.explanation is None else read_rule(row.explanation)
+
+
+def _input(row: Row, vocabulary: Vocabulary, judged: bool) -> InputHypothesis | None:
+    rule = _worded_rule(row, judged)
+    if rule is None:
+        words = " ".join((row.explanation or "").split())
+        return InputHypothesis(id="H1", text=words, rule=None) if words else None
     known = Rule(any_of=[_known(clause, vocabulary) for clause in rule.any_of])
     return InputHypothesis(id="H1", text=row.explanation or describe(known), rule=known)
 
@@ -205,12 +218,14 @@ def _near(text: str, vocabulary: Vocabulary) -> str:
 def score_rows(params: Params, rows: Sequence[Row]) -> Iterator[tuple[Row, Scored]]:
     """Score explanations one after the other; those that were scored before, with the same parameters, are read.
 
-    Every row is checked before the first is scored.
+    Every row is checked before the first is scored, its wording before anything is loaded.
 
     Raises:
         BadInput: there is no such target or feature, or an explanation can't be tested.
     """
     runs = [Run(params.model_copy(update={"feature": row.feature})) for row in rows]
+    for run, row in zip(runs, rows, strict=True):
+        _check_wording(row, run.params.explainer == "llm")
     explanations = []
     for run, row in zip(runs, rows, strict=True):
         try:
