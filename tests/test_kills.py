@@ -12,6 +12,8 @@ import pytest
 pytestmark = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "mikit.cli", "run", "--model", "planted", "--feature", "3"]
 TIMES = {"started_at", "seconds", "step_seconds", "run"}
+HALF_A_STEP = 0.6
+"""CPU seconds: more than a kernel needs between two notebooks, less than one of the steps in which it is killed."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,9 +63,9 @@ def run_until_step(run, step):
 
 
 def wait_until_busy(kernels):
-    """A kernel that dies between two notebooks is replaced and nobody notices: wait until one is at work."""
+    """A kernel that dies between two notebooks is replaced and nobody notices: wait until one is amid a step."""
     before = {kernel: kernel.cpu_times().user for kernel in kernels}
-    while all(kernel.cpu_times().user < before[kernel] + 0.05 for kernel in kernels):
+    while all(kernel.cpu_times().user < before[kernel] + HALF_A_STEP for kernel in kernels):
         psutil.wait_procs(kernels, timeout=0.01)
 
 
