@@ -8,8 +8,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import cached_property, lru_cache, update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from zlib import crc32
 
 from pydantic import ValidationError
@@ -173,11 +173,10 @@ class Run:
         self._done[step] = _Done(result, time.monotonic() - start, started_at, dict(purposes))
         return result
 
-    def perform(self, function: Callable[["Run"], R], work: Callable[[], R]) -> R:
+    def perform(self, step: "Step[R]", work: Callable[[], R]) -> R:
         """Do other work in a step's place, and record it as the step's."""
-        step: int = function.number  # type: ignore[attr-defined]
-        result = self.timed(step, work)
-        self.record(step)
+        result = self.timed(step.number, work)
+        self.record(step.number)
         return result
 
     def at(self, directory: RunDirectory) -> "Run":
@@ -186,22 +185,22 @@ class Run:
         other.directory, other._done = directory, {}
         return other
 
-    def need(self, function: Callable[["Run"], R]) -> R:
+    def need(self, step: "Step[R]") -> R:
         """What an earlier step found: from this process or a fresh file, else by running the step and recording it."""
-        step: int = function.number  # type: ignore[attr-defined]
-        if step in self._done:
-            return self._done[step].result  # type: ignore[return-value]
-        file = self.directory.read(step)
-        if file and step not in self.directory.stale():
+        number = step.number
+        if number in self._done:
+            return cast(R, self._done[number].result)
+        file = self.directory.read(number)
+        if file and number not in self.directory.stale():
             try:
-                return function.returns.model_validate(file.outputs)  # type: ignore[attr-defined]
+                return step.returns.model_validate(file.outputs)
             except ValidationError:
                 # valid JSON, but edited, or written by another version
                 log.warning(
-                    "%s does not hold what step %d finds; making it again", self.directory.step_path(step), step
+                    "%s does not hold what step %d finds; making it again", self.directory.step_path(number), number
                 )
-        result = function(self)
-        self.record(step)
+        result = step(self)
+        self.record(number)
         return result
 
     def record(self, step: int) -> Recorded:
@@ -220,19 +219,25 @@ class Run:
         return Recorded(step, str(self.directory.step_path(step)), round(file.seconds, 2))
 
 
-def step(number: int, returns: type[Record]) -> Callable[[Callable[[Run], R]], Callable[[Run], R]]:
-    """Make a function of a run one of the nine steps: it is timed, and what it finds is kept for `Run.record`."""
+@dataclasses.dataclass
+class Step(Generic[R]):
+    """One of the nine steps: called with a run, it does its work, is timed, and what it finds is kept for `Run.record`."""
 
-    def wrap(function: Callable[[Run], R]) -> Callable[[Run], R]:
-        @wraps(function)
-        def timed(run: Run) -> R:
-            return run.timed(number, lambda: function(run))
+    work: Callable[[Run], R]
+    number: int
+    returns: type[R]
 
-        timed.number = number  # type: ignore[attr-defined]
-        timed.returns = returns  # type: ignore[attr-defined]
-        return timed
+    def __post_init__(self) -> None:
+        update_wrapper(self, self.work)
 
-    return wrap
+    def __call__(self, run: Run) -> R:
+        """Do the step's work on a run."""
+        return run.timed(self.number, lambda: self.work(run))
+
+
+def step(number: int, returns: type[R]) -> Callable[[Callable[[Run], R]], Step[R]]:
+    """Make a function of a run one of the nine steps."""
+    return lambda work: Step(work, number, returns)
 
 
 def open_run(**values: Any) -> Run:
