@@ -193,10 +193,13 @@ def page(browser, dialogs) -> Iterator["Page"]:
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
     opened = context.new_page()
 
-    def dismiss(dialog):
+    def answer(dialog):
+        # of unsaved changes JupyterLab itself asks when a page is left
+        if dialog.type == "beforeunload":
+            return dialog.accept()
         dialogs.append(dialog.message)
-        dialog.dismiss()
+        return dialog.dismiss()
 
-    opened.on("dialog", dismiss)
+    opened.on("dialog", answer)
     yield opened
     context.close()
