@@ -5,6 +5,7 @@ for its kernel, `lab.run_all(page)` runs it to its end. `page` is a fresh page o
 up on it. The server listens on 127.0.0.1 behind a token, and the browser can reach nothing else.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -86,6 +87,13 @@ class Lab:
         page.wait_for_function(ALL_RAN, timeout=seconds * 1000)
         errors = page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]')
         assert errors.count() == 0, errors.first.inner_text()
+
+    def write(self, notebook: str, cells: list[str]) -> None:
+        """Put a notebook with these cells beside the others."""
+        import nbformat
+
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        nbformat.write(made, self.root / "notebooks" / notebook)
 
     def set(self, plugin: str, values: dict) -> None:
         """Change JupyterLab's settings, for pages opened from now on."""
@@ -181,15 +189,9 @@ def browser() -> Iterator["Browser"]:
         found.close()
 
 
-@pytest.fixture
-def dialogs() -> list[str]:
-    """What alerts, prompts and confirmations said on `page`."""
-    return []
-
-
-@pytest.fixture
-def page(browser, dialogs) -> Iterator["Page"]:
-    """A page without cookies or history; a dialog is written down and dismissed."""
+@contextlib.contextmanager
+def new_page(browser: "Browser", dialogs: list[str]) -> Iterator["Page"]:
+    """A page without cookies or history; a dialog is dismissed, and what it said is written to `dialogs`."""
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
     opened = context.new_page()
 
@@ -203,3 +205,16 @@ def page(browser, dialogs) -> Iterator["Page"]:
     opened.on("dialog", answer)
     yield opened
     context.close()
+
+
+@pytest.fixture
+def dialogs() -> list[str]:
+    """What alerts, prompts and confirmations said on `page`."""
+    return []
+
+
+@pytest.fixture
+def page(browser, dialogs) -> Iterator["Page"]:
+    """A new page of the browser."""
+    with new_page(browser, dialogs) as opened:
+        yield opened

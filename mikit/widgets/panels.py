@@ -11,7 +11,7 @@ from mikit.widgets.fires_panel import FiresPanel
 from mikit.widgets.parts import State, column
 from mikit.widgets.save_panel import SavePanel
 from mikit.widgets.score_panel import ScorePanel
-from mikit.widgets.session import Session
+from mikit.widgets.session import Look, Session
 from mikit.widgets.steer_panel import SteerPanel
 from mikit.widgets.text_panel import TextPanel
 
@@ -34,7 +34,7 @@ class Explorer:
     def __init__(self, session: Session, first: First | None = None) -> None:
         self.state = state = State(session)
         first = first or First()
-        own = first_texts(session)
+        own = first_texts(state.look)
         self.choose, self.fires = ChoosePanel(state), FiresPanel(state)
         self.text, self.steer = TextPanel(state, first.text or own.text), SteerPanel(state, first.prompt or own.prompt)
         self.score, self.compare = ScorePanel(state, first.explanation, first.output), ComparePanel(state)
@@ -59,9 +59,8 @@ class Explorer:
             self._renders[index].render()
 
 
-def first_texts(session: Session) -> First:
+def first_texts(look: Look) -> First:
     """A prompt and a text in the language of the target: a neutral prompt, and the strongest window."""
-    run = session.run
-    prompt = run.target.text_of(run.prompts["explain"][0]).strip()
-    windows = session.look(run.feature).observation.windows
-    return First(text=run.target.text_of(windows[0].ids).strip() if windows else prompt, prompt=prompt)
+    target, windows = look.run.target, look.observation.windows
+    prompt = target.text_of(look.run.prompts["explain"][0]).strip()
+    return First(text=target.text_of(windows[0].ids).strip() if windows else prompt, prompt=prompt)
