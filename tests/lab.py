@@ -44,11 +44,15 @@ SETTINGS = {
 """JupyterLab's own, without what asks the network or saves on its own."""
 START_SECONDS = 120
 CELL_SECONDS = 240
-READY = """async () => {
+READY = """async (milliseconds) => {
     const panel = window.jupyterapp.shell.currentWidget;
-    await panel.context.ready;
-    await panel.sessionContext.ready;
-    await panel.sessionContext.session.kernel.info;
+    const started = async () => {
+        await panel.context.ready;
+        await panel.sessionContext.ready;
+        await panel.sessionContext.session.kernel.info;
+    };
+    const late = new Promise((_, no) => setTimeout(() => no(new Error("no kernel")), milliseconds));
+    await Promise.race([started(), late]);
 }"""
 ALL_RAN = """() => {
     const cells = window.jupyterapp.shell.currentWidget.content.widgets.filter((cell) => cell.model.type === "code");
@@ -79,7 +83,7 @@ class Lab:
         self.set("apputils-extension/themes", {"theme": theme})
         page.goto(self.url(notebook))
         page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=START_SECONDS * 1000)
-        page.evaluate(READY)
+        page.evaluate(READY, START_SECONDS * 1000)
 
     def run_all(self, page: "Page", seconds: float = CELL_SECONDS) -> None:
         """Run all cells, and wait for the last; a cell that fails fails the test with what it said."""
@@ -93,6 +97,8 @@ class Lab:
         import nbformat
 
         made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        # without a name of a kernel JupyterLab would ask for one
+        made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
         nbformat.write(made, self.root / "notebooks" / notebook)
 
     def set(self, plugin: str, values: dict) -> None:

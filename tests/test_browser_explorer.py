@@ -88,11 +88,11 @@ def test_text_is_marked_as_it_is_typed_and_the_latest_wins(explorer):
 
 def test_an_explanation_is_scored(explorer):
     score = panel(explorer, "Explain and score")
-    score.get_by_label("input").fill('fires on "mango"')
+    score.get_by_role("textbox", name="input", exact=True).fill('fires on "mango"')
     score.get_by_role("button", name="Score", exact=True).click()
     score.get_by_text("of 60 near misses").first.wait_for(timeout=SECONDS)
     assert score.locator("svg", has_text="boundary rejection").count() == 1
-    score.get_by_label("input").fill("fires on fruit")
+    score.get_by_role("textbox", name="input", exact=True).fill("fires on fruit")
     score.get_by_role("button", name="Score", exact=True).click()
     score.get_by_role("alert").wait_for(timeout=SECONDS)
     assert "names" in score.get_by_role("alert").inner_text() or "no token" in score.get_by_role("alert").inner_text()
@@ -101,7 +101,7 @@ def test_an_explanation_is_scored(explorer):
 
 def test_what_is_typed_is_shown_as_text_and_never_run(explorer, popped_up):
     score = panel(explorer, "Explain and score")
-    score.get_by_label("input").fill(f'fires on "{HOSTILE}"')
+    score.get_by_role("textbox", name="input", exact=True).fill(f'fires on "{HOSTILE}"')
     score.get_by_role("button", name="Score", exact=True).click()
     explorer.get_by_role("alert").filter(has_text=HOSTILE).wait_for(timeout=SECONDS)
     assert explorer.locator("[onerror]").count() == 0
@@ -121,7 +121,8 @@ def test_a_hostile_corpus_is_shown_as_text_and_never_run(lab, page, dialogs, tmp
     read = panel(page, "Type a text")
     read.locator("bdi", has_text="script").first.wait_for(timeout=SECONDS)
     assert "".join(read.locator("bdi").all_inner_texts()).replace(" ", "") == HOSTILE.replace(" ", "")
-    assert page.locator(".jp-OutputArea-output bdi", has_text="onerror").count() > 0
+    windows = "".join(page.locator(".jp-RenderedHTMLCommon bdi").all_inner_texts())
+    assert "<script>" in windows.replace(" ", "") and "onerror" in windows
     assert page.locator(".jp-OutputArea [onerror], .jp-OutputArea script, .jp-OutputArea img").count() == 0
     assert dialogs == []
 
