@@ -46,17 +46,20 @@ class Explorer:
         self.tabs.observe(self._on_tab, "selected_index")
         state.follow(self._on_state)
         self.box = column(self.choose.box, self.tabs)
-        self._on_tab(None)
 
-    def _on_state(self) -> None:
-        self._stale = set(range(len(self._renders)))
-        self._on_tab(None)
-
-    def _on_tab(self, _change: Any) -> None:
+    def draw(self) -> None:
+        """Draw the open tab, if it is not as it should be."""
         index = self.tabs.selected_index or 0
         if index in self._stale:
             self._stale.discard(index)
             self._renders[index].render()
+
+    def _on_state(self) -> None:
+        self._stale = set(range(len(self._renders)))
+        self.draw()
+
+    def _on_tab(self, _change: Any) -> None:
+        self.draw()
 
 
 def first_texts(look: Look) -> First:
