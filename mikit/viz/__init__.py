@@ -1,5 +1,6 @@
 """Pictures of what a run found: each function takes records of `mikit.trace` and returns a Figure, or HTML."""
 
+from mikit.viz.explore import plot_histogram, plot_next_tokens, plot_overlap
 from mikit.viz.inputs import plot_activations, plot_case_activations, plot_input_scores, plot_logit_lens
 from mikit.viz.outputs import plot_controls, plot_doses, plot_output_score, plot_token_effects
 from mikit.viz.rates import plot_rates
@@ -7,10 +8,12 @@ from mikit.viz.saes import plot_density
 from mikit.viz.svg import inline_svg
 from mikit.viz.sweeps import plot_distributions, plot_step_seconds
 from mikit.viz.text import visible
-from mikit.viz.verdicts import plot_checks, plot_gates, protocol_of
+from mikit.viz.tokens import bands_html, tokens_html
+from mikit.viz.verdicts import plot_checks, plot_gates, plot_scored, protocol_of
 from mikit.viz.windows import show_windows, windows_html
 
 __all__ = [
+    "bands_html",
     "inline_svg",
     "plot_activations",
     "plot_case_activations",
@@ -20,14 +23,19 @@ __all__ = [
     "plot_distributions",
     "plot_doses",
     "plot_gates",
+    "plot_histogram",
     "plot_input_scores",
     "plot_logit_lens",
+    "plot_next_tokens",
     "plot_output_score",
+    "plot_overlap",
     "plot_rates",
+    "plot_scored",
     "plot_step_seconds",
     "plot_token_effects",
     "protocol_of",
     "show_windows",
+    "tokens_html",
     "visible",
     "windows_html",
 ]
