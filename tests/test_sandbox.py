@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from mikit.errors import BadInput
-from mikit.sandbox import Limits, Sandbox, frames, landlock
+from mikit import frames
+from mikit.sandbox import Limits, Sandbox, landlock
 from mikit.sandbox.shell import Bounded
 from mikit.tasks import make
 

@@ -28,7 +28,8 @@ from safetensors.numpy import save
 
 from mikit import paths
 from mikit.errors import BadInput, MikitError, one_of
-from mikit.sandbox import frames, kernel
+from mikit import frames
+from mikit.sandbox import kernel
 from mikit.sandbox.confinement import LEVELS, Level
 from mikit.sandbox.limits import Limits
 
