@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from mikit.errors import BadInput
 from mikit import frames
+from mikit.errors import BadInput
 from mikit.sandbox import Limits, Sandbox, landlock
 from mikit.sandbox.shell import Bounded
 from mikit.tasks import make

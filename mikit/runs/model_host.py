@@ -5,7 +5,6 @@ wait in a queue of bounded length; those that wait for the same are computed onc
 that gives the same bits. It ends when its standard input does, so that it outlives nobody.
 """
 
-import dataclasses
 import hashlib
 import importlib
 import json
@@ -19,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +80,33 @@ class Request:
         return str(self.message.head.get("ask"))
 
     @property
+    def fingerprint(self) -> str:
+        """Of the target that is meant."""
+        return str(self.message.head.get("fingerprint"))
+
+    @property
+    def rows(self) -> int:
+        """Of its first tensor."""
+        return len(self.message.tensors[0]) if self.message.tensors and self.message.tensors[0].dim() else 0
+
+    @cached_property
+    def row(self) -> tuple[Any, ...] | None:
+        """The same for requests whose tensors may be stacked: all but how many rows they have, and what is in them."""
+        tensors = self.message.tensors
+        if not tensors or any(tensor.dim() < 1 or len(tensor) != self.rows for tensor in tensors):
+            return None
+        # a mask that is true all over is left out of the attention
+        is_whole = [tensor.dtype == torch.bool and bool(tensor.all()) for tensor in tensors]
+        shapes = [(tensor.dtype, tensor.shape[1:]) for tensor in tensors]
+        return json.dumps(self.message.head, sort_keys=True), *shapes, *is_whole
+
+    @cached_property
     def key(self) -> bytes:
         """The same for requests of the same."""
         digest = hashlib.sha256(json.dumps(self.message.head, sort_keys=True).encode())
         for tensor in self.message.tensors:
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-            digest.update(
-                memoryview(tensor.contiguous().view(torch.uint8).numpy().reshape(-1)) if tensor.numel() else b""
-            )
+            digest.update(tensor.contiguous().numpy().tobytes())
         return digest.digest()
 
     def answer(self, reply: Message) -> None:
@@ -180,59 +199,88 @@ class ModelHost:
     def compute(self) -> None:
         """Answer what waits, without end."""
         while True:
-            requests = self.waiting.take()
-            for group in self._groups(requests):
-                reply = self._reply(group)
-                for request, each in zip(group, reply, strict=True):
-                    request.answer(each)
+            self.answer(self.waiting.take())
 
-    def _groups(self, requests: Sequence[Request]) -> list[list[Request]]:
-        """Requests that are computed at once, in order: here each alone but for those that are equal."""
-        groups: dict[bytes, list[Request]] = {}
+    def answer(self, requests: Sequence[Request]) -> None:
+        """Answer some requests for one function: equal ones from one computation, rows of one length together."""
+        equal: dict[bytes, list[Request]] = {}
         for request in requests:
-            groups.setdefault(request.key, []).append(request)
-        return list(groups.values())
+            equal.setdefault(request.key, []).append(request)
+        for part in self._parts([group[0] for group in equal.values()]):
+            for first, reply in zip(part, self._replies(part), strict=True):
+                for request in equal[first.key]:
+                    request.answer(reply)
 
-    def _reply(self, group: list[Request]) -> list[Message]:
-        try:
-            if group[0].function == "open":
-                reply = Message({"result": self._opened(group[0].message.head).facts})
+    def _parts(self, requests: Sequence[Request]) -> list[list[Request]]:
+        """Which of the requests are computed together: rows of one length, where that changes no bit of the result."""
+        function, there = SERVED.get(requests[0].function), self._open.get(requests[0].fingerprint)
+        if function is None or there is None or not function.by_row or not there.is_exact:
+            return [[request] for request in requests]
+        parts: list[list[Request]] = []
+        for request in requests:
+            for part in parts:
+                rows = sum(each.rows for each in [*part, request])
+                if request.row is not None and request.row == part[0].row and rows <= there.rows:
+                    part.append(request)
+                    break
             else:
-                reply = self._computed(group[0].message)
+                parts.append([request])
+        return parts
+
+    def _replies(self, part: Sequence[Request]) -> list[Message]:
+        if len(part) > 1:
+            try:
+                return self._together(part)
+            except Exception as error:
+                # what is wrong with one of them is no fault of the others
+                log.info("%d requests fail together (%s): each alone", len(part), error)
+        return [self._reply(request) for request in part]
+
+    def _together(self, part: Sequence[Request]) -> list[Message]:
+        function, there = self._asked(part[0].message.head)
+        given = [_arguments(function, there, request.message) for request in part]
+        joined = {
+            name: torch.cat([each[name] for each in given]) if isinstance(value, torch.Tensor) else value
+            for name, value in given[0].items()
+        }
+        found = _computed(function, there, joined)
+        return [_result(piece) for piece in found.split([request.rows for request in part])]
+
+    def _reply(self, request: Request) -> Message:
+        head = request.message.head
+        try:
+            if request.function == "open":
+                return Message({"result": self._opened(head).facts})
+            function, there = self._asked(head)
+            return _result(_computed(function, there, _arguments(function, there, request.message)))
         except MikitError as error:
-            reply = _failure(type(error).__name__, str(error))
+            return _failure(type(error).__name__, str(error))
         except Exception as error:
             if _is_fatal(error):
                 log.exception("the device can't be used any more")
                 os._exit(70)
-            log.exception("%s failed", group[0].function)
-            reply = _failure("Failed", f"model host, {group[0].function}: {type(error).__name__}: {_line(error)}")
-        return [reply] * len(group)
+            log.exception("%s failed", request.function)
+            return _failure("Failed", f"model host, {request.function}: {type(error).__name__}: {_line(error)}")
 
     def _opened(self, head: dict[str, Any]) -> Open:
         wanted, before = head.get("wanted"), head.get("fingerprint")
-        try:
-            options = Options(**wanted["options"])
-            name, layer = wanted["name"], wanted["layer"]
-        except (TypeError, KeyError) as error:
-            raise MikitError(f"the model host is asked for no target: {error}") from None
-        for each in self._open.values():
-            if each.facts["wanted"] == wanted:
-                found = each
-                break
-        else:
-            found = open_target(load_target(name, layer, options), options.batch, self.folder, wanted)
-            while len(self._open) >= TARGETS:
-                self._open.pop(next(iter(self._open)))
-            self._open[found.facts["fingerprint"]] = found
+        found = next((each for each in self._open.values() if each.facts["wanted"] == wanted), None)
+        if found is None:
+            found = self._loaded(wanted)
         if before not in (None, found.facts["fingerprint"]):
-            raise MikitError(_another(name, before, found.facts["fingerprint"]))
+            raise MikitError(_another("a target", str(before), found.facts["fingerprint"]))
         return found
 
-    def _computed(self, message: Message) -> Message:
-        function, there = self._asked(message.head)
-        arguments = _arguments(function, message)
-        return _result(function, there.target, arguments)
+    def _loaded(self, wanted: Any) -> Open:
+        try:
+            name, layer, options = wanted["name"], wanted["layer"], Options(**wanted["options"])
+        except (TypeError, KeyError) as error:
+            raise MikitError(f"the model host is asked for no target: {error}") from None
+        found = open_target(load_target(name, layer, options), options.batch, self.folder, wanted)
+        while len(self._open) >= TARGETS:
+            self._open.pop(next(iter(self._open)))
+        self._open[found.facts["fingerprint"]] = found
+        return found
 
     def _asked(self, head: dict[str, Any]) -> tuple[Served, Open]:
         name, fingerprint = str(head.get("ask")), str(head.get("fingerprint"))
@@ -251,7 +299,8 @@ def _another(name: str, wanted: str, found: str) -> str:
     )
 
 
-def _arguments(function: Served, message: Message) -> dict[str, Any]:
+def _arguments(function: Served, there: Open, message: Message) -> dict[str, Any]:
+    """What a function is asked with."""
     told = message.head.get("arguments")
     if not isinstance(told, dict):
         raise MikitError("the model host is asked without arguments")
@@ -260,16 +309,22 @@ def _arguments(function: Served, message: Message) -> dict[str, Any]:
         function.signature.bind(None, **arguments)
     except (Broken, TypeError) as error:
         raise MikitError(f"the model host is asked with wrong arguments: {error}") from None
+    ids, n = arguments.get("ids"), there.target.vocab_size
+    # on a GPU an id that there is not ends the process, and all others' requests with it
+    if isinstance(ids, torch.Tensor) and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < n:
+        raise MikitError(f"the model host is asked about token {int(ids.max())}: valid: 0 to {n - 1}")
     return arguments
 
 
-def _result(function: Served, target: Target, arguments: dict[str, Any]) -> Message:
-    moved = {
-        name: value.to(target.device) if isinstance(value, torch.Tensor) else value for name, value in arguments.items()
-    }
+def _computed(function: Served, there: Open, arguments: dict[str, Any]) -> Any:
+    device = there.target.device
+    moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+    return function.function(there.target, **moved)
+
+
+def _result(value: Any) -> Message:
     tensors: list[torch.Tensor] = []
-    told = pack(function.function(target, **moved), tensors)
-    return Message({"result": told}, [tensor.cpu() for tensor in tensors])
+    return Message({"result": pack(value, tensors)}, [tensor.cpu() for tensor in tensors])
 
 
 def open_target(target: Target, rows: int, folder: Path, wanted: dict[str, Any]) -> Open:
