@@ -16,13 +16,7 @@ from torch import Tensor
 from mikit import frames
 from mikit.frames import Broken, Late
 
-DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "int64": torch.int64,
-    "bool": torch.bool,
-    "uint8": torch.uint8,
-}
+DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "int32", "int64", "bool", "uint8")}
 REQUEST_BYTES = 64 << 20
 """The longest request: ids and directions, never weights."""
 REPLY_BYTES = (1 << 32) - 1
@@ -107,7 +101,10 @@ def pack(value: Any, tensors: list[Tensor]) -> Any:
     """
     if isinstance(value, Tensor | np.ndarray):
         kind = "tensor" if isinstance(value, Tensor) else "array"
-        tensors.append(value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value)))
+        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+        if tensor.dtype not in DTYPES.values():
+            raise TypeError(f"a tensor of {tensor.dtype} is not sent: valid: {', '.join(DTYPES)}")
+        tensors.append(tensor)
         return {kind: len(tensors) - 1}
     if isinstance(value, tuple):
         return {"tuple": [pack(each, tensors) for each in value]}
