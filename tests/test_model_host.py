@@ -95,6 +95,12 @@ def test_activations_logits_and_edits_are_the_same_here_and_there(remote, plante
         text_activations(remote, [3, 5], texts, 4), text_activations(planted, [3, 5], texts, 4), strict=True
     ):
         np.testing.assert_allclose(found, expected, **CLOSE)
+    direction = torch.nn.functional.normalize(torch.ones(planted.sae.d_in), dim=0)
+    changed = [dataclasses.replace(target, sae=target.sae.reading_along(3, direction)) for target in (remote, planted)]
+    own = [text_activations(target, [3], texts, 4) for target in changed]
+    for found, expected in zip(*own, strict=True):
+        np.testing.assert_allclose(found, expected, **CLOSE)
+    assert not np.allclose(own[0][0], text_activations(planted, [3], texts, 4)[0]), "it was another SAE"
     vectors, tokens = 5 * planted.sae.W_dec[:3], np.arange(10, 60)
     found, expected = changes(remote, sites, vectors, tokens, 8), changes(planted, sites, vectors, tokens, 8)
     np.testing.assert_allclose(found.logprob, expected.logprob, **CLOSE)
@@ -149,10 +155,11 @@ def test_a_value_that_is_sent_arrives_as_it_was(value, shape, dtype, is_long):
 # --- several at once ---
 
 
-def request_of(remote, ids, mask=None):
+def request_of(remote, ids, mask=None, function=read_residual, **others):
     tensors = []
-    told = {"ids": pack(ids, tensors), "mask": pack(mask, tensors)}
-    head = {"ask": "targets.hooks.read_residual", "fingerprint": remote.model.host_client.fingerprint}
+    told = {name: pack(value, tensors) for name, value in {"ids": ids, "mask": mask, **others}.items()}
+    name = f"{function.__module__.removeprefix('mikit.')}.{function.__name__}"
+    head = {"ask": name, "fingerprint": remote.model.host_client.fingerprint}
     return Request(Message(head | {"arguments": told}, tensors))
 
 
@@ -189,6 +196,19 @@ def test_requests_of_two_clients_that_wait_together_are_answered_as_if_alone(hos
     assert host.passes == [5], "one pass, with what two of them ask only once"
     for each, part in zip(found, parts, strict=True):
         torch.testing.assert_close(each, read_residual(planted, *part), **CLOSE)
+
+
+def test_features_that_look_at_other_latents_share_the_pass_through_the_model(host, remote, planted):
+    ids, mask = batch_of(planted, texts_of(planted))
+    reading, read = [], model_host.SERVED["experiments.activation.read_activations_here"]
+    counted = dataclasses.replace(read, read=lambda *args, **more: reading.append(1) or read.read(*args, **more))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(model_host.SERVED, "experiments.activation.read_activations_here", counted)
+        latents = [[3], [5, 7]]
+        found = answers(host, [request_of(remote, ids, mask, read.function, latents=each) for each in latents])
+    assert len(reading) == 1
+    for each, expected in zip(found, latents, strict=True):
+        torch.testing.assert_close(each, read.function(planted, ids, mask, expected), **CLOSE)
 
 
 def test_what_does_not_fit_together_is_computed_apart(host, remote, planted):

@@ -5,6 +5,7 @@ wait in a queue of bounded length; those that wait for the same are computed onc
 that gives the same bits. It ends when its standard input does, so that it outlives nobody.
 """
 
+import contextlib
 import hashlib
 import importlib
 import json
@@ -16,7 +17,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,7 @@ HOLD_FUNCTIONS = (
     "mikit.targets.hooks",
     "mikit.targets.remote.stand_in",
     "mikit.experiments.steering",
+    "mikit.experiments.activation",
     "mikit.experiments.near_tokens",
     "mikit.evidence.observe",
     "mikit.runs.prepare",
@@ -84,22 +86,6 @@ class Request:
         """Of the target that is meant."""
         return str(self.message.head.get("fingerprint"))
 
-    @property
-    def rows(self) -> int:
-        """Of its first tensor."""
-        return len(self.message.tensors[0]) if self.message.tensors and self.message.tensors[0].dim() else 0
-
-    @cached_property
-    def row(self) -> tuple[Any, ...] | None:
-        """The same for requests whose tensors may be stacked: all but how many rows they have, and what is in them."""
-        tensors = self.message.tensors
-        if not tensors or any(tensor.dim() < 1 or len(tensor) != self.rows for tensor in tensors):
-            return None
-        # a mask that is true all over is left out of the attention
-        is_whole = [tensor.dtype == torch.bool and bool(tensor.all()) for tensor in tensors]
-        shapes = [(tensor.dtype, tensor.shape[1:]) for tensor in tensors]
-        return json.dumps(self.message.head, sort_keys=True), *shapes, *is_whole
-
     @cached_property
     def key(self) -> bytes:
         """The same for requests of the same."""
@@ -113,6 +99,30 @@ class Request:
         """Give the reply to whoever waits for it."""
         self.reply = reply
         self.done.set()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a request has that can be put under the rows of another."""
+
+    kind: tuple[Any, ...]
+    """The same for requests whose rows may be computed together."""
+    n: int
+
+
+def rows_of(message: Message, by_row: Sequence[str]) -> Rows | None:
+    """The rows of a request; None if it has none, as one that is not what the function takes."""
+    told = message.head.get("arguments")
+    try:
+        given = [unpack(told[name], message.tensors) for name in by_row] if isinstance(told, dict) else []
+    except (Broken, KeyError):
+        return None
+    tensors = [value for value in given if isinstance(value, torch.Tensor) and value.dim()]
+    if not tensors or len({len(tensor) for tensor in tensors}) > 1:
+        return None
+    # a mask that is true all over is left out of the attention
+    kinds = [(t.dtype, t.shape[1:], t.dtype == torch.bool and bool(t.all())) for t in tensors]
+    return Rows((*kinds, *(type(value) for value in given)), len(tensors[0]))
 
 
 class Waiting:
@@ -167,7 +177,8 @@ class ModelHost:
         while True:
             connection, _ = listener.accept()
             if not self._room.acquire(blocking=False):
-                connection.close()
+                with connection, contextlib.suppress(Broken):
+                    send(connection, Message({"busy": True}))
                 continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -216,16 +227,16 @@ class ModelHost:
         function, there = SERVED.get(requests[0].function), self._open.get(requests[0].fingerprint)
         if function is None or there is None or not function.by_row or not there.is_exact:
             return [[request] for request in requests]
-        parts: list[list[Request]] = []
+        parts: list[tuple[Rows, list[Request]]] = []
         for request in requests:
-            for part in parts:
-                rows = sum(each.rows for each in [*part, request])
-                if request.row is not None and request.row == part[0].row and rows <= there.rows:
-                    part.append(request)
+            rows = rows_of(request.message, function.by_row)
+            for i, (before, part) in enumerate(parts):
+                if rows and rows.kind == before.kind and rows.n + before.n <= there.rows:
+                    parts[i] = Rows(rows.kind, rows.n + before.n), [*part, request]
                     break
             else:
-                parts.append([request])
-        return parts
+                parts.append((rows or Rows((object(),), 0), [request]))
+        return [part for _, part in parts]
 
     def _replies(self, part: Sequence[Request]) -> list[Message]:
         if len(part) > 1:
@@ -240,11 +251,17 @@ class ModelHost:
         function, there = self._asked(part[0].message.head)
         given = [_arguments(function, there, request.message) for request in part]
         joined = {
-            name: torch.cat([each[name] for each in given]) if isinstance(value, torch.Tensor) else value
-            for name, value in given[0].items()
+            name: torch.cat([each[name] for each in given]) if isinstance(given[0][name], torch.Tensor) else None
+            for name in function.by_row
         }
-        found = _computed(function, there, joined)
-        return [_result(piece) for piece in found.split([request.rows for request in part])]
+        found = _computed(function.read or function.function, there, joined)
+        pieces = found.split([len(each[function.by_row[0]]) for each in given])
+        if function.rest is None:
+            return [_result(piece) for piece in pieces]
+        return [
+            _result(_computed(function.rest, there, {"residual": piece} | each))
+            for piece, each in zip(pieces, given, strict=True)
+        ]
 
     def _reply(self, request: Request) -> Message:
         head = request.message.head
@@ -252,7 +269,7 @@ class ModelHost:
             if request.function == "open":
                 return Message({"result": self._opened(head).facts})
             function, there = self._asked(head)
-            return _result(_computed(function, there, _arguments(function, there, request.message)))
+            return _result(_computed(function.function, there, _arguments(function, there, request.message)))
         except MikitError as error:
             return _failure(type(error).__name__, str(error))
         except Exception as error:
@@ -316,10 +333,10 @@ def _arguments(function: Served, there: Open, message: Message) -> dict[str, Any
     return arguments
 
 
-def _computed(function: Served, there: Open, arguments: dict[str, Any]) -> Any:
+def _computed(function: Callable[..., Any], there: Open, arguments: dict[str, Any]) -> Any:
     device = there.target.device
     moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
-    return function.function(there.target, **moved)
+    return function(there.target, **moved)
 
 
 def _result(value: Any) -> Message:

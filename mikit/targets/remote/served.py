@@ -18,7 +18,11 @@ class Served:
     function: Callable[..., Any]
     signature: inspect.Signature
     by_row: tuple[str, ...]
-    """Arguments that are cut by row, as the result is: requests with rows of one length can be computed together."""
+    """Arguments that are cut by row, as what is read is: requests with rows of one length can be computed together."""
+    read: Callable[..., Any] | None
+    """What is computed of the arguments by row first; None where that is all."""
+    rest: Callable[..., Any] | None
+    """What is made of that for each request by itself, with its other arguments."""
     seconds: float | None
     """How long a request may take; None for any time."""
 
@@ -27,11 +31,19 @@ SERVED: dict[str, Served] = {}
 """By name: what a host computes for others, and nothing else."""
 
 
-def served(*, by_row: tuple[str, ...] = (), seconds: float | None = SECONDS) -> Callable[[F], F]:
+def served(
+    *,
+    by_row: tuple[str, ...] = (),
+    read: Callable[..., Any] | None = None,
+    rest: Callable[..., Any] | None = None,
+    seconds: float | None = SECONDS,
+) -> Callable[[F], F]:
     """Have a function ask the host if its first argument is a target whose model lies there.
 
     Args:
         by_row: names of the arguments that are cut by row.
+        read, rest: the two halves of a function f(lm, *by_row, *others) = rest(lm, read(lm, *by_row), *by_row, *others) of
+            which only the first is computed together.
         seconds: how long a request may take.
     """
 
@@ -49,7 +61,12 @@ def served(*, by_row: tuple[str, ...] = (), seconds: float | None = SECONDS) -> 
             _, *given = bound.arguments
             return client.call(name, {each: bound.arguments[each] for each in given}, seconds)
 
-        SERVED[name] = Served(function, signature, by_row, seconds)
+        SERVED[name] = Served(function, signature, by_row, read, rest, seconds)
         return ask  # type: ignore[return-value]
 
     return wrap
+
+
+def is_complete(target: Any) -> bool:
+    """Whether the SAE of a target is the one that lies where its model is; true for a target that is loaded here."""
+    return getattr(target.model, "sae_hash", target.sae.hash) == target.sae.hash

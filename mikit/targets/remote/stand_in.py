@@ -27,6 +27,8 @@ class StandIn:
         self.host_client = client
         self.computes_on: str = facts["device"]
         """Where the host's model lies."""
+        self.sae_hash: str = facts["sae"]["hash"]
+        """Of the SAE that lies beside it."""
         self.dtype: torch.dtype = getattr(torch, facts["dtype"])
         self._head = SimpleNamespace(weight=torch.empty(facts["unembedding"], device="meta"))
 
