@@ -24,6 +24,7 @@ from mikit.runs.sweep_spec import make_spec
 from mikit.settings import make_params
 from mikit.targets import Options
 from mikit.targets.remote import served_target
+from mikit.targets.remote.messages import send as client_send
 
 pytestmark = pytest.mark.slow
 NAMES = ("fruits", "royal_animals", "officials")
@@ -49,18 +50,23 @@ def status_of(pid):
     return psutil.Process(pid).status()
 
 
-def test_a_request_in_flight_when_the_host_is_killed_is_answered_right(keeper, planted):
+def test_a_request_in_flight_when_the_host_is_killed_is_answered_right(keeper, planted, monkeypatch):
     remote = served_target(keeper.address, "planted", None, Options())
     sites = prompt_sites([remote.ids_of("the quick red fox saw a river")], "all_tokens")
     vectors, tokens = 5 * planted.sae.W_dec[:3], np.arange(10, 60)
     first = keeper.pid
     os.kill(first, signal.SIGSTOP)
     until(lambda: status_of(first) == psutil.STATUS_STOPPED)
-    found = []
+    found, sent = [], threading.Event()
+
+    def noted(*message):
+        client_send(*message)
+        sent.set()
+
+    monkeypatch.setattr("mikit.targets.remote.client.send", noted)
     asking = threading.Thread(target=lambda: found.append(changes(remote, sites, vectors, tokens, 8)))
     asking.start()
-    # it has sent the request and waits: whether or not it has, the host never answers
-    until(lambda: remote.model.host_client._turn.acquire(blocking=False) is False)
+    assert sent.wait(60)
     os.kill(first, signal.SIGKILL)
     asking.join(120)
     expected = changes(planted, sites, vectors, tokens, 8)
