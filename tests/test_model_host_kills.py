@@ -1,5 +1,6 @@
 """A model host that dies costs time alone, and leaves nothing behind, however it and its sweep end."""
 
+import contextlib
 import json
 import os
 import signal
@@ -139,13 +140,13 @@ def isolated():
     """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
-def swept(outputs, url, run, in_flight, **others):
+def swept(outputs, url, run, in_flight, scheduler=None, **others):
     """The traces of a sweep without times; nothing of it is left running."""
     params = make_params({"run": run, "explainer": "llm", "llm_model": "m", "llm_base_url": url, "nulls": False})
     features = [TRUTH[name].index for name in NAMES]
     spec = make_spec({"name": run, "features": features, "in_flight": in_flight, **others}, params, "test")
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    result = run_sweep(Sweep(params, spec))
+    result = run_sweep(Sweep(params, spec), scheduler=scheduler)
     assert [entry.cause for entry in result.entries] == [None] * len(NAMES)
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     _gone, alive = psutil.wait_procs(left, timeout=30)
@@ -189,3 +190,20 @@ def test_a_sweep_without_a_model_host_finds_the_same(outputs):
         with_host = swept(outputs, server.url, "with", 2, llm_concurrency=8)
         without = swept(outputs, server.url, "without", 2, llm_concurrency=8, model_host=False)
     assert with_host == without
+
+
+def test_a_worker_of_dask_has_one_model_host_for_the_features_that_it_has_in_flight(outputs):
+    pytest.importorskip("distributed")
+    writers, hosts = Writers(NAMES), set()
+
+    def script(request):
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                hosts.update([child.pid] * ("mikit.runs.model_host" in child.cmdline()))
+        return writers(request)
+
+    with scripted(writers) as server:
+        here = swept(outputs, server.url, "here", 1)
+        server.script = script
+        assert swept(outputs, server.url, "dask", len(NAMES), scheduler="local") == here
+    assert len(hosts) == 1
