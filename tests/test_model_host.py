@@ -253,6 +253,16 @@ def test_a_full_queue_sends_a_client_away_until_there_is_room(remote, address, p
     assert [real(waiting, Request(Message({}))) for _ in range(2)] == [True, False]
 
 
+def test_a_target_that_had_to_make_room_is_opened_again(remote, address, planted, monkeypatch):
+    ids = batch_of(planted, texts_of(planted, 1))[0]
+    expected = read_residual(planted, ids)
+    monkeypatch.setattr(model_host, "TARGETS", 1)
+    other = served_target(address, "planted", None, Options(planted_seed=7))
+    assert not torch.allclose(read_residual(other, ids), expected)
+    torch.testing.assert_close(read_residual(remote, ids), expected, **CLOSE)
+    other.model.host_client.close()
+
+
 # --- what is refused ---
 
 

@@ -305,8 +305,12 @@ class ModelHost:
             raise MikitError(f"the model host computes no {name!r}: valid: {', '.join(sorted(SERVED))}")
         if fingerprint not in self._open:
             known = ", ".join(self._open) or "none"
-            raise MikitError(_another("a target", fingerprint, known))
+            raise NotOpen(_another("a target", fingerprint, known))
         return SERVED[name], self._open[fingerprint]
+
+
+class NotOpen(MikitError):
+    """The target that is meant is not loaded, or not any more: a client opens it again."""
 
 
 def _another(name: str, wanted: str, found: str) -> str:

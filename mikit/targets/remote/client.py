@@ -32,6 +32,8 @@ OPEN_SECONDS = 900.0
 """How long it may take to load and check a target."""
 DEATHS = 3
 """Deaths of the host during one request after which it is given up: the request kills it."""
+REOPENED = 20
+"""How often a target is opened anew for one request: others may push it out in between."""
 LONGEST_PAUSE = 1.0
 
 
@@ -101,10 +103,16 @@ class HostClient:
 
     def _repeated(self, ask: Callable[[], Any], what: str) -> Any:
         """Ask until there is an answer: a full queue is waited for, a host that died is connected to anew."""
-        deaths, pause = 0, 0.02
+        deaths, reopened, pause = 0, 0, 0.02
         while True:
             try:
                 return ask()
+            except _NotOpen as error:
+                # the host keeps few targets loaded, and had to make room
+                self.close()
+                reopened += 1
+                if reopened > REOPENED:
+                    raise MikitError(str(error)) from None
             except _Busy:
                 time.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -131,6 +139,10 @@ class HostClient:
             raise
         self.fingerprint, self.facts, self._line = facts["fingerprint"], facts, line
         return line
+
+
+class _NotOpen(MikitError):
+    """The host does not hold the target any more."""
 
 
 class _Busy(Exception):
@@ -170,6 +182,6 @@ def _waited_for(connection: socket.socket, seconds: float | None) -> Message:
     if reply.head.get("busy"):
         raise _Busy
     if isinstance(error, dict):
-        kinds = {"BadInput": BadInput}
+        kinds = {"BadInput": BadInput, "NotOpen": _NotOpen}
         raise kinds.get(str(error.get("kind")), MikitError)(str(error.get("line")))
     return reply
