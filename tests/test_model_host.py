@@ -15,13 +15,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mikit import paths
 from mikit.errors import BadInput, MikitError
+from mikit.evidence import open_evidence
 from mikit.evidence.observe import logit_lens
 from mikit.experiments.activation import text_activations
 from mikit.experiments.near_tokens import by_embedding
 from mikit.experiments.steering import changes, continuations, following_kl, prompt_sites
 from mikit.runs import model_host
 from mikit.runs.model_host import ModelHost, Request
+from mikit.runs.prepare import make_evidence
+from mikit.settings import make_params
 from mikit.targets import Options
 from mikit.targets.hooks import batch_of, logits, read_residual
 from mikit.targets.remote import messages, served_target
@@ -120,6 +124,15 @@ def test_what_weights_tell_is_the_same_here_and_there(remote, planted):
     assert logit_lens(remote, 3) == logit_lens(planted, 3)
     others = np.arange(40, 400)
     assert by_embedding(remote, [30, 31], others) == by_embedding(planted, [30, 31], others)
+
+
+def test_evidence_is_made_next_to_the_model_and_is_the_same_for_both(remote, planted):
+    params = make_params({})
+    make_evidence(remote, params.model_dump_json())
+    [made] = (paths.outputs() / "evidence").glob("planted-*/meta.json")
+    before = made.stat().st_mtime_ns
+    assert open_evidence(remote, params).hash == open_evidence(planted, params).hash
+    assert made.stat().st_mtime_ns == before
 
 
 plain = st.recursive(

@@ -140,14 +140,14 @@ def isolated():
     """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
-def swept(outputs, url, run, in_flight, scheduler=None, **others):
+def swept(outputs, url, run, in_flight, scheduler=None, names=NAMES, **others):
     """The traces of a sweep without times; nothing of it is left running."""
     params = make_params({"run": run, "explainer": "llm", "llm_model": "m", "llm_base_url": url, "nulls": False})
-    features = [TRUTH[name].index for name in NAMES]
+    features = [TRUTH[name].index for name in names]
     spec = make_spec({"name": run, "features": features, "in_flight": in_flight, **others}, params, "test")
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     result = run_sweep(Sweep(params, spec), scheduler=scheduler)
-    assert [entry.cause for entry in result.entries] == [None] * len(NAMES)
+    assert [entry.cause for entry in result.entries] == [None] * len(names)
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     _gone, alive = psutil.wait_procs(left, timeout=30)
     assert not alive
@@ -187,8 +187,9 @@ def test_features_in_flight_end_in_the_traces_of_one_after_the_other_and_so_they
 
 def test_a_sweep_without_a_model_host_finds_the_same(outputs):
     with scripted(Writers(NAMES)) as server:
-        with_host = swept(outputs, server.url, "with", 2, llm_concurrency=8)
-        without = swept(outputs, server.url, "without", 2, llm_concurrency=8, model_host=False)
+        told = {"names": NAMES[:2], "llm_concurrency": 8}
+        with_host = swept(outputs, server.url, "with", 2, **told)
+        without = swept(outputs, server.url, "without", 2, model_host=False, **told)
     assert with_host == without
 
 
@@ -203,7 +204,7 @@ def test_a_worker_of_dask_has_one_model_host_for_the_features_that_it_has_in_fli
         return writers(request)
 
     with scripted(writers) as server:
-        here = swept(outputs, server.url, "here", 1)
+        here = swept(outputs, server.url, "here", 1, names=NAMES[:2])
         server.script = script
-        assert swept(outputs, server.url, "dask", len(NAMES), scheduler="local") == here
+        assert swept(outputs, server.url, "dask", 2, scheduler="local", names=NAMES[:2]) == here
     assert len(hosts) == 1
