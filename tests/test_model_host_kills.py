@@ -148,7 +148,9 @@ def swept(outputs, url, run, in_flight, scheduler=None, names=NAMES, **others):
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     result = run_sweep(Sweep(params, spec), scheduler=scheduler)
     assert [entry.cause for entry in result.entries] == [None] * len(names)
-    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    # Dask's processes come with a helper of multiprocessing, which lives as long as this process
+    left = [child for child in psutil.Process().children(recursive=True)
+            if child.pid not in before and "multiprocessing.resource_tracker" not in " ".join(child.cmdline())]  # fmt: skip
     _gone, alive = psutil.wait_procs(left, timeout=30)
     assert not alive
     (outputs / "llm-cache").rename(outputs / f"llm-cache-{run}")
