@@ -148,14 +148,20 @@ def swept(outputs, url, run, in_flight, scheduler=None, names=NAMES, **others):
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     result = run_sweep(Sweep(params, spec), scheduler=scheduler)
     assert [entry.cause for entry in result.entries] == [None] * len(names)
-    # Dask's processes come with a helper of multiprocessing, which lives as long as this process
-    left = [child for child in psutil.Process().children(recursive=True)
-            if child.pid not in before and "multiprocessing.resource_tracker" not in " ".join(child.cmdline())]  # fmt: skip
+    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before and is_ours(child)]
     _gone, alive = psutil.wait_procs(left, timeout=30)
     assert not alive
     (outputs / "llm-cache").rename(outputs / f"llm-cache-{run}")
     traces = [json.loads((outputs / entry.folder / "trace.json").read_text()) for entry in result.entries]
     return [without_times(trace) for trace in traces]
+
+
+def is_ours(child):
+    """Dask's processes come with a helper of multiprocessing, which lives as long as this process."""
+    try:
+        return "multiprocessing.resource_tracker" not in " ".join(child.cmdline())
+    except psutil.NoSuchProcess:
+        return False
 
 
 def without_times(value):
