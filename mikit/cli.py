@@ -337,7 +337,17 @@ def sweep(
     ] = None,
     workers: Annotated[
         int | None,
-        Option(metavar="N", help="Features at a time, each with a kernel of its own [default: the file's, or 1]."),
+        Option(metavar="N", help="Features that are computed for at a time [default: the file's, or 1]."),
+    ] = None,
+    in_flight: Annotated[
+        int | None,
+        Option(metavar="N", help="Features at a time with those that wait for a language model [default: 4 a worker]."),
+    ] = None,
+    model_host: Annotated[
+        bool | None,
+        Option(
+            "--model-host/--no-model-host", help="Whether kernels share one model [default: if more are in flight]."
+        ),
     ] = None,
     retry_failed: Annotated[bool, Option("--retry-failed", help="Also run again what failed before.")] = False,
     dry_run: Annotated[
@@ -363,7 +373,7 @@ def sweep(
 
     section = read_params_file(file).get(NAME)
     chosen = effective(_given(context.params, assignments or []), os.environ, file, sections=(NAME,)).params
-    spec = make_spec(section, chosen, str(file), name=name, workers=workers)
+    spec = make_spec(section, chosen, str(file), name=name, workers=workers, in_flight=in_flight, model_host=model_host)
     wanted = sweeping.Sweep(chosen, spec)
     if dry_run:
         for line in sweeping.estimate(wanted).lines():

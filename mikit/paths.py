@@ -49,3 +49,13 @@ def notebooks() -> Path:
 def params() -> Path:
     """The folder of the parameter files."""
     return PROJECT / "params"
+
+
+HOST_VARIABLE = "MIKIT_MODEL_HOST"
+"""Names the socket of a model host; the kernels of a sweep find it in their environment."""
+
+
+def model_host() -> Path | None:
+    """The socket of the model host that holds this process's models, if there is one."""
+    told = os.environ.get(HOST_VARIABLE)
+    return Path(told) if told else None

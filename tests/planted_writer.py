@@ -100,3 +100,31 @@ class PerfectWriter:
 
     def plausibility(self, _request, _data):
         return {"score": 4}
+
+
+class Writers:
+    """A perfect writer for each of several features: a question goes to the one whose feature it is about."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.writers = {name: PerfectWriter(name) for name in names}
+
+    def __call__(self, request: dict[str, Any]) -> Any:
+        role, data = role_of(request), data_in(request)
+        if role == "plausibility":
+            return {"score": 4}
+        named = re.search(r"(?:of the group|belong to) (\w+)\.", json.dumps(data))
+        return self.writers[named[1] if named else self._about(role, data)](request)
+
+    def _about(self, role: str, data: Sequence[Any]) -> str:
+        """The feature whose own tokens are shown most: those on which it fires, or those that it moves."""
+        if role == "write_input":
+            shown = [token for window in data[0] for token, _ in window["active"][:1]]
+        else:
+            shown = [*data[0], *data[1]]
+
+        def held(name: str) -> float:
+            truth = self.writers[name].truth
+            own = truth.own if role == "write_input" else truth.promotes | truth.suppresses
+            return sum(token in own for token in shown)
+
+        return max(self.writers, key=held)

@@ -11,8 +11,9 @@ import numpy as np
 import psutil
 import pytest
 
+from mikit import frames
 from mikit.errors import BadInput
-from mikit.sandbox import Limits, Sandbox, frames, landlock
+from mikit.sandbox import Limits, Sandbox, landlock
 from mikit.sandbox.shell import Bounded
 from mikit.tasks import make
 

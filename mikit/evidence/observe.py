@@ -13,7 +13,8 @@ from torch import Tensor
 from mikit.evidence.store import EvidenceStore
 from mikit.settings import Protocol
 from mikit.targets.anatomy import through_final_norm
-from mikit.targets.base import Target
+from mikit.targets.base import LanguageModel, Target
+from mikit.targets.remote.served import served
 from mikit.trace import SPLITS, FeatureKind, LensToken, Observation, Split, Window
 
 DEAD_TOKENS = 40_000
@@ -206,19 +207,25 @@ def _window(target: Target, store: EvidenceStore, kind: Kind, window: int, acts:
     )
 
 
-@torch.inference_mode()
 def logit_lens(target: Target, feature: int) -> tuple[list[LensToken], list[LensToken]]:
     """The printable tokens whose logits the decoder direction raises and lowers most: W_U (w * W_dec[f]).
 
     `w` is the scale of the final norm; logits are not soft-capped, which keeps their order. A direct reading: blocks between the hook point and the end are left out
     (nostalgebraist 2020, "interpreting GPT: the logit lens").
     """
-    direction = through_final_norm(target.model, target.sae.W_dec[feature])
-    parts = target.model.get_output_embeddings().weight.split(LENS_ROWS)
-    scores = torch.cat([part.float() @ direction for part in parts])
+    scores = direct_effect(target, target.sae.W_dec[feature])
     return _first_printable(target, scores, scores.argsort(descending=True)), _first_printable(
         target, scores, scores.argsort()
     )
+
+
+@served()
+@torch.inference_mode()
+def direct_effect(lm: LanguageModel, direction: Float[Tensor, " d_model"]) -> Float[Tensor, " vocab"]:
+    """What a direction of the residual stream adds to each logit by itself, up to the scale of the final norm."""
+    direction = through_final_norm(lm.model, direction)
+    parts = lm.model.get_output_embeddings().weight.split(LENS_ROWS)
+    return torch.cat([part.float() @ direction for part in parts])
 
 
 def _first_printable(target: Target, scores: Float[Tensor, " vocab"], order: Int[Tensor, " vocab"]) -> list[LensToken]:

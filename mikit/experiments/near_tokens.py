@@ -19,6 +19,7 @@ from torch.nn.functional import normalize
 from mikit.evidence.vocabulary import Vocabulary
 from mikit.explainers.rules import normal
 from mikit.targets.base import LanguageModel
+from mikit.targets.remote.served import served
 
 NEAREST = 10
 MOST_TRIGGERS = 64
@@ -69,6 +70,7 @@ def by_spelling(texts: Sequence[str], triggers: Sequence[int], others: Int[np.nd
     return sorted((i for i, value in similarity.items() if value >= ALIKE), key=lambda i: (-similarity[i], i))
 
 
+@served()
 @torch.inference_mode()
 def by_embedding(lm: LanguageModel, triggers: Sequence[int], others: Int[np.ndarray, " other"]) -> list[int]:
     """By the largest cosine with a trigger, largest first, `NEAREST` at most.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mikit.targets.base import LanguageModel
 from mikit.targets.hooks import Edit, batch_of, logits
+from mikit.targets.remote.served import served
 
 ROWS_A_TEXT = 4
 """Steered rows that weigh as much as a whole text in a forward pass: most of a row's tokens are shared."""
@@ -137,17 +138,34 @@ def changes(
     """
     logprob = np.empty((len(vectors), len(sites), len(tokens)), np.float32)
     kl = np.empty((len(vectors), len(sites)), np.float32)
-    with_clean = torch.cat([torch.zeros_like(vectors[:1]), vectors])
     columns = torch.as_tensor(tokens, device=lm.device)
-    for members, ids, weights in batches(lm, sites, max(1, ROWS_A_TEXT * batch // len(with_clean))):
-        found = steered_logprobs(lm, ids, weights, with_clean)[:, :, 0]
-        clean, changed = found[:, :1], found[:, 1:]
-        kl[:, members] = kl_divergence(clean, changed).T.cpu().numpy()
-        logprob[:, members] = (changed - clean)[..., columns].transpose(0, 1).cpu().numpy()
+    for members, ids, weights in batches(lm, sites, max(1, ROWS_A_TEXT * batch // (1 + len(vectors)))):
+        moved, far = steered_changes(lm, ids, weights, vectors, columns)
+        kl[:, members] = far[:, :, 0].T.cpu().numpy()
+        logprob[:, members] = moved[:, :, 0].transpose(0, 1).cpu().numpy()
     return Changes(logprob, kl)
 
 
+@served()
 @torch.inference_mode()
+def steered_changes(
+    lm: LanguageModel,
+    ids: Int[Tensor, "site pos"],
+    weights: Float[Tensor, "site pos"],
+    vectors: Float[Tensor, "direction d_model"],
+    tokens: Int[Tensor, " token"],
+    keep: int = 1,
+) -> tuple[Float[Tensor, "site direction kept token"], Float[Tensor, "site direction kept"]]:
+    """What each direction changes beside the unchanged model; arguments as in `steered_logprobs`.
+
+    Returns:
+        The change of log-probability of some tokens, nats, and KL(clean || changed) over the whole vocabulary.
+    """
+    found = steered_logprobs(lm, ids, weights, torch.cat([torch.zeros_like(vectors[:1]), vectors]), keep)
+    clean, changed = found[:, :1], found[:, 1:]
+    return (changed - clean)[..., tokens], kl_divergence(clean, changed)
+
+
 def continuations(
     lm: LanguageModel, sites: Sequence[Site], vector: Float[Tensor, " d_model"] | None, n: int, batch: int
 ) -> list[list[int]]:
@@ -155,18 +173,32 @@ def continuations(
 
     The tokens that are written are not steered themselves: they feel the edit through attention to the prompt.
     """
-    from transformers import DynamicCache
-
     out: list[list[int]] = [[] for _ in sites]
     for members, ids, weights in batches(lm, sites, batch):
-        edit = None if vector is None else adding(weights, vector.to(lm.device).expand(len(members), -1))
-        cache = DynamicCache()
-        for _ in range(n):
-            ids = logits(lm, ids, edit=edit, keep=1, cache=cache)[:, -1].argmax(-1, keepdim=True)
-            edit = None
-            for row, i in enumerate(members):
-                out[i].append(int(ids[row, 0]))
+        for i, written in zip(members, written_on(lm, ids, weights, vector, n).tolist(), strict=True):
+            out[i] = written
     return out
+
+
+@served()
+@torch.inference_mode()
+def written_on(
+    lm: LanguageModel,
+    ids: Int[Tensor, "site pos"],
+    weights: Float[Tensor, "site pos"],
+    vector: Float[Tensor, " d_model"] | None,
+    n: int,
+) -> Int[Tensor, "site n"]:
+    """The `n` ids that the model goes on with after texts of one length, greedily, as `continuations` describes."""
+    from transformers import DynamicCache
+
+    edit = None if vector is None else adding(weights, vector.to(lm.device).expand(len(ids), -1))
+    cache, written = DynamicCache(), []
+    for _ in range(n):
+        ids = logits(lm, ids, edit=edit, keep=1, cache=cache)[:, -1].argmax(-1, keepdim=True)
+        edit = None
+        written.append(ids)
+    return torch.cat(written, 1)
 
 
 def following_kl(
@@ -188,8 +220,7 @@ def following_kl(
     n = len(written[0])
     longer = [Site((*site.ids, *tail), (*site.weights, *(0.0,) * n)) for site, tail in zip(sites, written, strict=True)]
     total = torch.zeros(n, device=lm.device)
-    vectors = torch.stack([torch.zeros_like(vector), vector])
+    nothing = torch.empty(0, dtype=torch.long, device=lm.device)
     for _, ids, weights in batches(lm, longer, max(1, batch // 2)):
-        found = steered_logprobs(lm, ids, weights, vectors, keep=n)
-        total += kl_divergence(found[:, 0], found[:, 1]).sum(0)
+        total += steered_changes(lm, ids, weights, vector[None], nothing, keep=n)[1][:, 0].sum(0)
     return (total / len(sites)).cpu().numpy()

@@ -14,12 +14,13 @@ CONNECT_SECONDS = 30
 
 
 @contextlib.contextmanager
-def connected(scheduler: str, workers: int) -> Iterator[Executor]:
+def connected(scheduler: str, workers: int, features: int = 1) -> Iterator[Executor]:
     """The workers of a scheduler, as an executor.
 
     Args:
         scheduler: its address, such as `tcp://host:8786`, or `local` for one that is started here and ends with the block.
         workers: processes of a local one; elsewhere the scheduler knows.
+        features: that each process of a local one has in flight.
 
     Raises:
         BadInput: Dask is not installed, or nobody answers there.
@@ -29,7 +30,7 @@ def connected(scheduler: str, workers: int) -> Iterator[Executor]:
     except ImportError:
         raise BadInput("--scheduler needs Dask, which is not installed: pip install 'mikit[cluster]'") from None
     with contextlib.ExitStack() as stack:
-        address: Any = stack.enter_context(local_cluster(workers)) if scheduler == LOCAL else scheduler
+        address: Any = stack.enter_context(local_cluster(workers, features)) if scheduler == LOCAL else scheduler
         try:
             client = stack.enter_context(Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, TimeoutError, ValueError) as error:
@@ -47,13 +48,13 @@ def _dashboard(client: Any) -> str:
     return f", dashboard {link}" if link else ""
 
 
-def local_cluster(workers: int) -> Any:
-    """Worker processes on this machine, named by number, one feature at a time each; they listen here alone."""
+def local_cluster(workers: int, features: int = 1) -> Any:
+    """Worker processes on this machine, named by number, so many features at a time each; they listen here alone."""
     from distributed import LocalCluster
 
     return LocalCluster(
         n_workers=workers,
-        threads_per_worker=1,
+        threads_per_worker=features,
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         memory_limit=0,

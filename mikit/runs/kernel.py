@@ -61,7 +61,7 @@ def running_kernel(
     from jupyter_client.manager import AsyncKernelManager
     from jupyter_core.utils import run_sync
 
-    with tempfile.TemporaryDirectory(prefix="mikit-", dir=_short_folder()) as folder, log_file.open("ab") as output:
+    with tempfile.TemporaryDirectory(prefix="mikit-", dir=short_folder()) as folder, log_file.open("ab") as output:
         # without kernel folders to search, the native kernel is this interpreter's, whatever is installed elsewhere
         manager = AsyncKernelManager(kernel_name=KERNEL_NAME, kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
         manager.connection_file = str(Path(folder) / "k.json")
@@ -84,7 +84,7 @@ def running_kernel(
                 run_sync(manager.shutdown_kernel)(now=True)
 
 
-def _short_folder() -> str | None:
+def short_folder() -> str | None:
     """A folder whose path leaves room for a socket's name: 107 bytes at most on Linux, 103 on macOS."""
     return "/tmp" if len(tempfile.gettempdir()) > 60 and Path("/tmp").is_dir() else None
 

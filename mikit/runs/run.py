@@ -14,6 +14,7 @@ from zlib import crc32
 
 from pydantic import ValidationError
 
+from mikit import paths
 from mikit.evidence import open_evidence
 from mikit.evidence.prompts import neutral_prompts
 from mikit.evidence.store import EvidenceStore
@@ -26,6 +27,7 @@ from mikit.settings import Params, Protocol, make_params
 from mikit.targets import Options, Target, load_target
 from mikit.targets.options import options_of
 from mikit.targets.preflight import require_fit
+from mikit.targets.remote import served_target
 from mikit.trace import SPLITS, Record, Split, TokenCost, Trace
 
 if TYPE_CHECKING:
@@ -39,9 +41,15 @@ _loaded: list["weakref.ref[Target]"] = []
 
 @lru_cache(maxsize=2)
 def _target(name: str, layer: int, options: Options) -> Target:
-    """One process keeps the targets that it loaded last, checked: a warm kernel loads none twice."""
-    target = load_target(name, layer, options)
-    require_fit(target)
+    """One process keeps the targets that it loaded last, checked: a warm kernel loads none twice.
+
+    Where the environment names a model host, that one loads and checks, and this process holds a stand-in.
+    """
+    if address := paths.model_host():
+        target = served_target(address, name, layer, options)
+    else:
+        target = load_target(name, layer, options)
+        require_fit(target)
     _loaded.append(weakref.ref(target))
     return target
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import statistics
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ from mikit.trace import Trace
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
+IN_FLIGHT_WITH_LLM = 4
+"""Features in flight for each worker if a language model is asked: a feature waits for it most of its time."""
 RECENT = 50
 """Traces that an estimate looks at."""
 
@@ -68,14 +71,32 @@ class Sweep:
         """Of one run."""
         return self.params.model_copy(update={"layer": key[0], "feature": key[1]})
 
+    @property
+    def in_flight(self) -> int:
+        """Features at a time."""
+        if self.spec.in_flight is not None:
+            return self.spec.in_flight
+        return self.spec.workers * (IN_FLIGHT_WITH_LLM if self.params.explainer == "llm" else 1)
+
+    @property
+    def hosts(self) -> int:
+        """Model hosts that the kernels of this machine share; 0 where each kernel loads the model itself."""
+        wanted = self.in_flight > self.spec.workers if self.spec.model_host is None else self.spec.model_host
+        # Windows has no such sockets in Python
+        return self.spec.workers if wanted and hasattr(socket, "AF_UNIX") else 0
+
     def job(self, key: Key, wait: bool = False) -> dict[str, Any]:
         """One run as work for a worker."""
         share = max(1, (os.cpu_count() or 1) // self.spec.workers)
         threads = os.environ.get("OMP_NUM_THREADS") or str(share)
+        params = self.params_of(key).model_dump(mode="json")
+        if self.spec.llm_concurrency is not None:
+            params["llm_concurrency"] = max(1, self.spec.llm_concurrency // self.in_flight)
         return work.job_of(
-            self.params_of(key).model_dump(mode="json"),
+            params,
             {"OMP_NUM_THREADS": threads},
             self.folder,
+            hosts=self.hosts,
             repeats=self.spec.repeats,
             cell_seconds=self.spec.cell_seconds,
             growth_mib=self.spec.growth_mib,
@@ -232,10 +253,10 @@ def _workers(sweep: Sweep, scheduler: str | None) -> Iterator[Executor]:
     if scheduler is not None:
         from mikit.runs.cluster import connected
 
-        with connected(scheduler, sweep.spec.workers) as pool:
+        with connected(scheduler, sweep.spec.workers, -(-sweep.in_flight // sweep.spec.workers)) as pool:
             yield pool
         return
-    pool = ThreadPoolExecutor(sweep.spec.workers, thread_name_prefix="sweep")
+    pool = ThreadPoolExecutor(sweep.in_flight, thread_name_prefix="sweep")
     try:
         yield pool
     except BaseException:
@@ -317,7 +338,7 @@ def estimate(sweep: Sweep) -> Estimate:
     return Estimate(
         features=known,
         runs=len(metas),
-        seconds=statistics.median(meta.seconds for meta in metas) * n / sweep.spec.workers if known else None,
+        seconds=statistics.median(meta.seconds for meta in metas) * n / sweep.in_flight if known else None,
         tokens=statistics.median(meta.token_cost.total_tokens for meta in metas) * n if known else None,
         usd=statistics.median(prices) * n if prices and known else None,
     )

@@ -66,7 +66,22 @@ class SweepSpec(_Told):
     name: str = Field(description="of its folder in outputs/sweeps")
     layers: tuple[Index, ...] = Field(min_length=1, description="blocks whose output is the hook point")
     features: Features = Field(default_factory=Features, description="which, of each layer")
-    workers: int = Field(1, ge=1, le=256, description="features at a time, each with a kernel of its own")
+    workers: int = Field(1, ge=1, le=256, description="features that are computed for at a time")
+    in_flight: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="features at a time, those that wait for a language model among them; unset: four a worker with a "
+        "language model, else one",
+    )
+    llm_concurrency: int | None = Field(
+        None, ge=1, le=1024, description="questions to a language model at a time, of all features together"
+    )
+    model_host: bool | None = Field(
+        None,
+        description="whether kernels share models that a process a worker holds; unset: if more features are in flight "
+        "than there are workers",
+    )
     cell_seconds: float | None = Field(None, gt=0, description="time after which a cell's kernel counts as hung")
     growth_mib: float = Field(1024.0, gt=0, description="memory that a kernel may add before it is replaced")
     repeats: int = Field(1, ge=0, le=5, description="how often a step is repeated whose kernel died or hung")
@@ -75,6 +90,14 @@ class SweepSpec(_Told):
     @classmethod
     def _as_tuple(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _each_worker_has_a_feature(self) -> "SweepSpec":
+        if self.in_flight is not None and self.in_flight < self.workers:
+            raise ValueError(
+                f"in_flight = {self.in_flight} with workers = {self.workers}: valid: at least one a worker"
+            )
+        return self
 
     @field_validator("name")
     @classmethod

@@ -163,7 +163,7 @@ def provenance_of(
         tokenizer_hash=target.tokenizer_hash,
         bos_id=target.bos_id,
         dtype=str(target.model.dtype).removeprefix("torch."),
-        device=str(target.device),
+        device=target.computes_on,
         corpus=run.store.corpus_name,
         corpus_hash=run.store.corpus_hash,
         prompts_hash=prompts_hash(target),

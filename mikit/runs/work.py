@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from mikit.errors import MikitError, RunIsBusy, Stopped
+from mikit.paths import HOST_VARIABLE
 from mikit.runs.engine import PREFLIGHT, Manner, run_pipeline
+from mikit.runs.host_keeper import HostKeeper
 from mikit.runs.kernel import Keeper
 from mikit.settings import make_params
 
@@ -26,6 +28,8 @@ CHOOSE = "__import__('mikit.runs.prepare', fromlist=['*']).prepare({params!r}, {
 
 _mine = threading.local()
 _keepers: list[Keeper] = []
+_hosts: dict[int, HostKeeper] = {}
+"""By number among those of this machine."""
 _slots = threading.Lock()
 
 
@@ -33,7 +37,7 @@ def run_feature(job: Mapping[str, Any]) -> dict[str, Any]:
     """Run the pipeline on one feature.
 
     Args:
-        job: `params`, `environment` and `growth_mib` of the kernel, `logs` folder, `stop` file, `repeats`,
+        job: `params`, `environment` and `growth_mib` of the kernel, number of model `hosts` to share, `logs` folder, `stop` file, `repeats`,
             `cell_seconds`, `notebooks` folder or None, `preflight` code, and whether to `wait` for a run that another
             process holds.
 
@@ -117,28 +121,41 @@ def _keeper(job: Mapping[str, Any]) -> Keeper:
     """The kernel of this thread."""
     if getattr(_mine, "process", None) != os.getpid() or _mine.keeper not in _keepers:
         with _slots:
-            slot = _slot(len(_keepers))
-            environment = job["environment"] | gpu_environment(slot, job["params"].get("device", "auto"))
-            folder = Path(job["logs"])
-            keeper = Keeper(
-                folder / f"kernel-{os.uname().nodename}-{os.getpid()}-{slot}.log", environment, job["growth_mib"]
-            )
+            number = len(_keepers)
             if not _keepers:
                 atexit.register(close_all)
+            keeper = Keeper(_log_of(job, "kernel", number), _environment(job, number), job["growth_mib"])
             _keepers.append(keeper)
         _mine.keeper, _mine.process = keeper, os.getpid()
     return _mine.keeper
 
 
-def _slot(number: int) -> int:
-    """The place of a worker among those of this machine: Dask's local workers are named by number."""
+def _log_of(job: Mapping[str, Any], what: str, number: int) -> Path:
+    return Path(job["logs"]) / f"{what}-{os.uname().nodename}-{os.getpid()}-{number}.log"
+
+
+def _environment(job: Mapping[str, Any], number: int) -> dict[str, str]:
+    """What a kernel finds in its environment: a GPU of its own, or the model host that it shares with others."""
+    name, device = _dask_name(), job["params"].get("device", "auto")
+    place = int(name) if name and name.isdigit() else number
+    if not job["hosts"]:
+        return job["environment"] | gpu_environment(place, device)
+    # a worker of Dask is a process, with one host of its own
+    place = place if name and name.isdigit() else 0 if name else number % job["hosts"]
+    if place not in _hosts:
+        environment = job["environment"] | gpu_environment(place, device)
+        _hosts[place] = HostKeeper(_log_of(job, "host", place), environment)
+    return {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", HOST_VARIABLE: str(_hosts[place].address)}
+
+
+def _dask_name() -> str | None:
+    """The name of the Dask worker that this is, if it is one; local ones are named by number."""
     try:
         from distributed import get_worker
 
-        name = get_worker().name
+        return str(get_worker().name)
     except (ImportError, ValueError):
-        return number
-    return int(name) if str(name).isdigit() else number
+        return None
 
 
 def gpu_environment(slot: int, device: str) -> dict[str, str]:
@@ -166,7 +183,7 @@ def kill_all() -> None:
 
 
 def close_all() -> None:
-    """End every kernel of this process."""
+    """End every kernel and model host of this process."""
     while _keepers:
         keeper = _keepers.pop()
         keeper.kill()
@@ -175,11 +192,18 @@ def close_all() -> None:
         except Exception as error:
             # its event loop belongs to a thread that is gone; the process itself is dead
             log.debug("a kernel's channels were not closed: %s", error)
+    while _hosts:
+        _hosts.popitem()[1].close()
 
 
 def kernels() -> list[Keeper]:
     """Of this process."""
     return list(_keepers)
+
+
+def hosts() -> list[HostKeeper]:
+    """Of this process."""
+    return list(_hosts.values())
 
 
 def _line(text: str) -> str:
@@ -188,7 +212,7 @@ def _line(text: str) -> str:
 
 def job_of(
     params: Mapping[str, Any], environment: Mapping[str, str], folder: Path, *, repeats: int, cell_seconds: float | None,
-    growth_mib: float, notebooks: Path | None, preflight: str = PREFLIGHT, wait: bool = False,
+    growth_mib: float, notebooks: Path | None, preflight: str = PREFLIGHT, wait: bool = False, hosts: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """A job, as `run_feature` takes it."""
     return {
@@ -202,4 +226,5 @@ def job_of(
         "notebooks": str(notebooks) if notebooks else None,
         "preflight": preflight,
         "wait": wait,
+        "hosts": hosts,
     }

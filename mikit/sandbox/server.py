@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from mikit import paths
+from mikit import frames, paths
 from mikit.errors import BadInput, MikitError, one_of
-from mikit.sandbox import frames, kernel
+from mikit.sandbox import kernel
 from mikit.sandbox.confinement import LEVELS, Level
 from mikit.sandbox.limits import Limits
 

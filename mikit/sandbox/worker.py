@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from safetensors.torch import load
 
-from mikit.sandbox import frames, kernel, shell
+from mikit import frames
+from mikit.sandbox import kernel, shell
 from mikit.sandbox.limits import Limits
 from mikit.tasks.models import build
 

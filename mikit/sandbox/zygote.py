@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mikit.sandbox import confinement, frames, landlock
+from mikit import frames
+from mikit.sandbox import confinement, landlock
 from mikit.sandbox.confinement import LEVELS, Level
 from mikit.sandbox.kernel import load as load_kernel
 from mikit.sandbox.limits import Limits

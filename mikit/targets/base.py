@@ -39,6 +39,11 @@ class LanguageModel:
         return self.model.device
 
     @property
+    def computes_on(self) -> str:
+        """The device that the model is run on, wherever it lies; `device` is where tensors for it are made."""
+        return str(getattr(self.model, "computes_on", self.model.device))
+
+    @property
     def vocab_size(self) -> int:
         """Number of rows of the unembedding."""
         return self.model.get_output_embeddings().weight.shape[0]

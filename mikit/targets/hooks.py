@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mikit.targets.base import LanguageModel
+from mikit.targets.remote.served import served
 
 Edit = Callable[[Float[Tensor, "batch pos d_model"]], Float[Tensor, "batch pos d_model"]]
 """A function of the residual stream at the hook point, applied before the next block reads it."""
@@ -49,6 +50,7 @@ def batch_of(
     return ids.to(lm.device), mask.to(lm.device)
 
 
+@served(by_row=("ids", "mask"))
 @torch.inference_mode()
 def read_residual(
     lm: LanguageModel, ids: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
@@ -65,6 +67,7 @@ def read_residual(
     return seen[0].float()
 
 
+@served()
 @torch.inference_mode()
 def logits(
     lm: LanguageModel,

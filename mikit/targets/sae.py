@@ -130,6 +130,7 @@ class Sae:
         changed["W_dec"][latent] = direction * self.W_dec[latent].norm()
         changed["W_enc"][:, latent] = direction
         changed["b_enc"][latent] = changed["threshold"][latent] = 0.0
+        changed["hash"] = f"{self.hash}, changed at {latent}"
         for name in ("b_gate", "r_mag"):
             if getattr(self, name) is not None:
                 changed[name] = getattr(self, name).clone()
