@@ -170,20 +170,6 @@ def without_times(value):
     return [without_times(inner) for inner in value] if isinstance(value, list) else value
 
 
-def assert_alike(one, other):
-    """The same but for rounding."""
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        one, other = list(one.values()), [other[key] for key in one]
-    if isinstance(one, list):
-        assert len(one) == len(other)
-        for first, second in zip(one, other, strict=True):
-            assert_alike(first, second)
-    else:
-        assert one == (pytest.approx(other, rel=1e-5, abs=1e-5) if isinstance(one, float) else other)
-
-
 def test_features_in_flight_end_in_the_traces_of_one_after_the_other_and_so_they_do_when_the_host_is_killed(outputs):
     writers, folders, due = Writers(NAMES), set(), [30, 15]
 
@@ -229,6 +215,5 @@ def test_a_worker_of_dask_has_one_model_host_for_the_features_that_it_has_in_fli
         here = swept(outputs, server.url, "here", 1, names=NAMES[:2])
         server.script = script
         there = swept(outputs, server.url, "dask", 2, scheduler="local", names=NAMES[:2])
-    # Dask gives its processes another environment for their arithmetic: the last digits differ
-    assert_alike(there, here)
+    assert there == here
     assert len(hosts) == 1

@@ -94,7 +94,7 @@ class Sweep:
             params["llm_concurrency"] = max(1, self.spec.llm_concurrency // self.in_flight)
         return work.job_of(
             params,
-            {"OMP_NUM_THREADS": threads},
+            work.threads(threads),
             self.folder,
             hosts=self.hosts,
             repeats=self.spec.repeats,

@@ -37,13 +37,12 @@ def run_feature(job: Mapping[str, Any]) -> dict[str, Any]:
     """Run the pipeline on one feature.
 
     Args:
-        job: `params`, `environment` and `growth_mib` of the kernel, number of model `hosts` to share, `logs` folder, `stop` file, `repeats`,
-            `cell_seconds`, `notebooks` folder or None, `preflight` code, and whether to `wait` for a run that another
-            process holds.
+        job: `params`, `environment` and `growth_mib` of the kernel, number of model `hosts` to share, `logs` folder,
+            `stop` file, `repeats`, `cell_seconds`, `notebooks` folder or None, `preflight` code, and whether to `wait`
+            for a run that another process holds.
 
     Returns:
-        `state` done, failed, busy or stopped; `seconds`; `step` and `cause` of a failure; `kernels` started and
-        `memory` of the kernel after each notebook.
+        `state` done, failed, busy or stopped; `seconds`; `step` and `cause` of a failure.
     """
     started = time.monotonic()
     stop = Path(job["stop"])
@@ -145,7 +144,7 @@ def _environment(job: Mapping[str, Any], number: int) -> dict[str, str]:
     if place not in _hosts:
         environment = job["environment"] | gpu_environment(place, device)
         _hosts[place] = HostKeeper(_log_of(job, "host", place), environment)
-    return {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", HOST_VARIABLE: str(_hosts[place].address)}
+    return threads("1") | {"CUDA_VISIBLE_DEVICES": "", HOST_VARIABLE: str(_hosts[place].address)}
 
 
 def _dask_name() -> str | None:
@@ -156,6 +155,11 @@ def _dask_name() -> str | None:
         return str(get_worker().name)
     except (ImportError, ValueError):
         return None
+
+
+def threads(number: str) -> dict[str, str]:
+    """How many threads a process computes with, under every name that counts: Dask sets some of them for its workers."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), number)
 
 
 def gpu_environment(slot: int, device: str) -> dict[str, str]:
