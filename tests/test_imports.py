@@ -31,7 +31,7 @@ KNOWS = {
     "calibration": {"calibration", "runs", "gates", "experiments", "explainers", "evidence", "targets"},
     "runs": {"runs", "refine", "llm", "gates", "viz", "experiments", "explainers", "evidence", "targets"},
     # four tasks that know nothing of the pipeline, pictures in the house's style
-    "tasks": {"tasks", "viz.style"},
+    "tasks": {"tasks", "viz.style", "viz.text"},
     # of the tasks a sandbox knows how a model is built, and nothing that could make an instance
     "sandbox": {"sandbox", "tasks.models"},
     "arena": {"arena", "sandbox", "tasks"},

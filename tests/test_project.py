@@ -15,7 +15,7 @@ from mikit import paths
 from mikit.runs.fetch import DATA
 
 NOTEBOOKS = sorted(path for path in paths.notebooks().rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
-WITHOUT_PARAMETERS = {"index.ipynb"}
+WITHOUT_PARAMETERS = set()
 CELL_LINES = 25
 DEFINITION_LINES = 5
 """A function in a notebook may be a line or two under its name; more belongs in the library."""

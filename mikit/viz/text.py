@@ -17,10 +17,11 @@ def visible(text: str) -> str:
     return "".join(map(_seen, text))
 
 
-def _seen(character: str) -> str:
-    if character in SYMBOLS:
+def _seen(character: str, named: bool = False) -> str:
+    """A character, or what stands for it; `named`: one that has a shape as well, by its code point."""
+    if character in SYMBOLS and not named:
         return SYMBOLS[character]
-    if character in JOINERS or unicodedata.category(character) not in UNSEEN:
+    if not named and (character in JOINERS or unicodedata.category(character) not in UNSEEN):
         return character
     return f"\\u{ord(character):04x}"
 
@@ -30,7 +31,12 @@ def drawable(text: str, longest: int = 24) -> str:
     short = visible(text)
     if len(short) > longest:
         short = short[: longest - 1] + "…"
-    return "".join(c if ord(c) in _glyphs() else f"\\u{ord(c):04x}" for c in short)
+    return in_glyphs(short)
+
+
+def in_glyphs(text: str) -> str:
+    """The text in glyphs that the font has, others as their code points; lines stay lines."""
+    return "".join(c if ord(c) in _glyphs() or c == "\n" else _seen(c, named=True) for c in text)
 
 
 def token_label(token: str) -> str:
