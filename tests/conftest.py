@@ -9,6 +9,7 @@ import tempfile
 import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
+from lab import browser, dialogs, lab, page  # noqa: F401  fixtures: one JupyterLab and one browser for all modules
 
 from mikit import paths
 

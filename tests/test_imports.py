@@ -27,7 +27,7 @@ KNOWS = {
     "refine": {"gates", "experiments.statistics", "explainers.base"},
     "llm": {"llm"},
     "viz": {"viz"},
-    "widgets": {"viz", "runs"},
+    "widgets": {"widgets", "viz", "runs", "experiments", "evidence", "targets"},
     "calibration": {"calibration", "runs", "gates", "experiments", "explainers", "evidence", "targets"},
     "runs": {"runs", "refine", "llm", "gates", "viz", "experiments", "explainers", "evidence", "targets"},
     # four tasks that know nothing of the pipeline, pictures in the house's style

@@ -21,7 +21,7 @@ DEFINITION_LINES = 5
 """A function in a notebook may be a line or two under its name; more belongs in the library."""
 FILE_BYTES = 20_000_000
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
-FROM_PIP_UNDER_CONDA = {"gguf", "openenv", "pyseccomp", "sae-lens"}
+FROM_PIP_UNDER_CONDA = {"gguf", "openenv", "playwright", "pyseccomp", "sae-lens"}
 
 
 def text_of(name: str) -> str:

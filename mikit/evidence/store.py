@@ -16,6 +16,7 @@ from mikit.evidence.windows import PADDING, WindowTable
 from mikit.files import file_hash, value_hash, write_json
 from mikit.settings import Params
 from mikit.targets.base import Target
+from mikit.trace import Split
 
 FORMAT = 1
 """Version of what is written; a change makes every store anew."""
@@ -125,6 +126,16 @@ class EvidenceStore:
         """Share of content tokens on which the latent's activation is above 0."""
         start, stop = self.arrays["pointers"][latent : latent + 2]
         return float(stop - start) / (self.tokens_read - self.massive_tokens)
+
+    def actives(self, latent: int, split: Split) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """The content tokens of a split on which the latent's activation is above 0.
+
+        Returns:
+            each token's window times the width of a window plus its position, ascending, and its activation.
+        """
+        window, position, value = self._postings(latent)
+        here = self.table.in_split(split)[window]
+        return window[here].astype(np.int64) * self.table.ids.shape[1] + position[here], value[here]
 
     def bos_max(self, latent: int) -> float:
         """Activation at BOS, which is never evidence."""

@@ -150,6 +150,21 @@ class Run:
             batch=self.params.batch,
         )
 
+    def of_feature(self, feature: int) -> "Run":
+        """A run with the same parameters on another feature; what is loaded is shared.
+
+        Raises:
+            BadInput: there is no such latent.
+        """
+        self.target.check_feature(feature)
+        other = Run(self.params.model_copy(update={"feature": feature}))
+        # an explainer that asks a language model writes into the ledger of its own run
+        shared = ("target", "store", "vocabulary", "prompts") + (
+            ("explainer", "setting") if self.params.explainer != "llm" else ()
+        )
+        other.__dict__.update({name: self.__dict__[name] for name in shared if name in self.__dict__})
+        return other
+
     @contextlib.contextmanager
     def accounted(self, step: int) -> Iterator[dict[str, TokenCost]]:
         """Count what language models cost under this step; a step that it runs on the way is counted under its own."""

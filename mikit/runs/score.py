@@ -18,7 +18,7 @@ from mikit.experiments.statistics import wilson
 from mikit.explainers.sentences import DIRECTIONS, describe, read_output, read_rule
 from mikit.files import value_hash, write_json
 from mikit.gates import NO_TEXT, is_confirmed
-from mikit.progress import track
+from mikit.progress import tell, track
 from mikit.runs.judging import Subject, judge
 from mikit.runs.nulls import try_nulls
 from mikit.runs.report import null_lines
@@ -162,7 +162,7 @@ def _output(row: Row, vocabulary: Vocabulary, judged: bool) -> OutputHypothesis 
         return OutputHypothesis(id="O1", text=words, direction="suppresses" if lowers else "promotes", kind="text")
     given = read_output(row.output)
     if given.kind == "list":
-        tokens = _tokens(given.tokens, vocabulary)
+        tokens = known_tokens(given.tokens, vocabulary)
         if len(tokens) > 50:
             raise BadInput(f"output: {len(tokens)} tokens: valid: 50 at most")
         return given.model_copy(update={"tokens": tokens})
@@ -173,10 +173,10 @@ def _output(row: Row, vocabulary: Vocabulary, judged: bool) -> OutputHypothesis 
 def _known(clause: Clause, vocabulary: Vocabulary) -> Clause:
     """The clause with tokens as the vocabulary spells them."""
     parts = {"tokens": clause.tokens, "after": clause.after}
-    return clause.model_copy(update={name: _tokens(part, vocabulary) for name, part in parts.items() if part})
+    return clause.model_copy(update={name: known_tokens(part, vocabulary) for name, part in parts.items() if part})
 
 
-def _tokens(texts: Iterable[str], vocabulary: Vocabulary) -> list[str]:
+def known_tokens(texts: Iterable[str], vocabulary: Vocabulary) -> list[str]:
     """Each text as a token: itself if it is one, else with a space before it, as words of a running text have.
 
     Raises:
@@ -230,10 +230,14 @@ def score(run: Run, explanation: Explanation) -> Scored:
     with run.directory.lock():
         if (kept := _kept(path)) is not None:
             return kept
+        tell("1 of 4: looking where the feature fires", 0, 4)
         observation = run.need(observe)
+        tell("2 of 4: steering the feature and its controls", 1, 4)
         subject = Subject(run.setting, run.feature, observation, run.need(intervene))
+        tell("3 of 4: scoring both ends, and five causal checks", 2, 4)
         judged = judge(subject, explanation.input, explanation.output, "confirm")
         silent = observation.feature_kind in NO_TEXT
+        tell("4 of 4: trying explanations that must not pass", 3, 4)
         scored = Scored(
             feature=run.feature,
             feature_kind=observation.feature_kind,

@@ -1,13 +1,14 @@
 """Figures of the chain and of the verdict: five checks, four metrics against their gates."""
 
 import re
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from mikit.settings import Protocol
-from mikit.trace import CHECKS, Chain, Check, Estimate, GateVerdict, Meta, Proportion, Trace
+from mikit.trace import CHECKS, Chain, Check, Estimate, Gates, GateVerdict, Meta, Proportion, Scored, Trace
 from mikit.viz import style
 from mikit.viz.style import empty, interval, panels, styled
 from mikit.viz.text import drawable
@@ -82,9 +83,29 @@ def _beside(name: str, color: str) -> str:
 @styled
 def plot_gates(trace: Trace) -> Figure:
     """The four gate metrics on `confirm` with their intervals and gates, each in the colour of its gate's verdict."""
-    meta, protocol = trace.meta, protocol_of(trace)
-    rows = gate_rows(meta, protocol)
-    figure, (axes,) = panels(_verdict(meta), height=2.4)
+    return _gates(_verdict(trace.meta.gate_pass, trace.meta.confirmed), gate_rows(trace.meta, protocol_of(trace)))
+
+
+@styled
+def plot_scored(scored: Scored) -> Figure:
+    """The same of an explanation that somebody brought."""
+    inputs, output = scored.input_score, scored.output_score
+    found: dict[str, Estimate | Proportion | None] = {
+        "activation_coverage": inputs.coverage if inputs else None,
+        "boundary_rejection": inputs.rejection if inputs else None,
+        "output_score": output.score if output else None,
+    }
+    protocol = Protocol.model_validate(scored.provenance.params.get("protocol", {}))
+    rows = _rows(found, scored.chain.functional_score, scored.gates, protocol)
+    return _gates(_verdict(scored.gates, scored.confirmed), rows)
+
+
+Row = tuple[str, Proportion | Estimate | None, float, GateVerdict]
+"""A metric: name, value with interval, gate, and the verdict of the end that it belongs to."""
+
+
+def _gates(title: str, rows: Sequence[Row]) -> Figure:
+    figure, (axes,) = panels(title, height=2.4)
     for y, (_, value, gate, verdict) in enumerate(rows):
         color = style.VERDICTS[verdict]
         axes.plot([gate, gate], [y - 0.36, y + 0.36], color=style.INK, linewidth=1.8)
@@ -105,11 +126,15 @@ def plot_gates(trace: Trace) -> Figure:
     return figure
 
 
-def gate_rows(meta: Meta, protocol: Protocol) -> list[tuple[str, Proportion | Estimate | None, float, GateVerdict]]:
-    """The four metrics as shares: name, value with interval, gate, and the verdict of the end that it belongs to."""
-    gates, passed = meta.gate_pass, meta.final_metrics.functional_score
+def gate_rows(meta: Meta, protocol: Protocol) -> list[Row]:
+    """The four metrics as shares."""
+    return _rows(meta.intervals, meta.final_metrics.functional_score, meta.gate_pass, protocol)
+
+
+def _rows(
+    found: Mapping[str, Estimate | Proportion | None], passed: int | None, gates: Gates, protocol: Protocol
+) -> list[Row]:
     share = None if passed is None else Proportion(value=passed / 5, low=None, high=None, n=5)
-    found = meta.intervals
     return [
         ("activation coverage", found.get("activation_coverage"), protocol.gate_coverage, gates.input),
         ("boundary rejection", found.get("boundary_rejection"), protocol.gate_rejection, gates.input),
@@ -118,9 +143,8 @@ def gate_rows(meta: Meta, protocol: Protocol) -> list[tuple[str, Proportion | Es
     ]
 
 
-def _verdict(meta: Meta) -> str:
-    gates = meta.gate_pass
+def _verdict(gates: Gates, confirmed: bool) -> str:
     ends = {"input": gates.input, "output": gates.output, "chain": gates.chain}
     if gates.all_pass:
-        return f"All three gates pass, {'and the explanation is confirmed' if meta.confirmed else 'but not by the margins that confirm it'}"
+        return f"All three gates pass, {'and the explanation is confirmed' if confirmed else 'but not by the margins that confirm it'}"
     return "; ".join(f"{end} gate: {verdict}" for end, verdict in ends.items()).capitalize()

@@ -1,0 +1,46 @@
+"""The feature beside another one."""
+
+from typing import Any
+
+import ipywidgets
+
+from mikit.viz import plot_logit_lens, plot_overlap
+from mikit.widgets.comparing import overlap, windows_beside
+from mikit.widgets.parts import State, column, figure_html, html, note, row, told
+
+
+class ComparePanel:
+    """Windows, logit lenses, decoder cosine and co-activation of two features."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.other = ipywidgets.IntText(description="beside")
+        self.nearest = ipywidgets.Button(description="The nearest", tooltip="the live feature of the nearest direction")
+        self.note, self.figure, self.windows, self.lenses = note(), html(), html(), html()
+        self.other.observe(self._on_other, "value")
+        self.nearest.on_click(self._on_nearest)
+        self.box = column(row(self.other, self.nearest), self.note, self.figure, self.windows, self.lenses)
+
+    def render(self) -> None:
+        """Compare the feature that is looked at."""
+        if self.other.value == self._state.look.feature:
+            self._on_nearest(None)
+        else:
+            self._on_other(None)
+
+    def _on_nearest(self, _button: Any) -> None:
+        neighbours = self._state.look.observation.neighbours
+        if neighbours:
+            self.other.value = neighbours[0]
+
+    def _on_other(self, _change: Any) -> None:
+        with told(self.note):
+            look = self._state.look
+            other = self._state.session.look(self.other.value)
+            self.figure.value = figure_html(plot_overlap(overlap(look, other)), "two features")
+            self.windows.value = windows_beside(look, other)
+            lenses = [
+                figure_html(plot_logit_lens(each.observation), f"logit lens of {each.feature}")
+                for each in (look, other)
+            ]
+            self.lenses.value = lenses[0] + lenses[1]

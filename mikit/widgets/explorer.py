@@ -1,0 +1,55 @@
+"""The explorer: choosing above, a tab for each thing to do below."""
+
+from typing import Any
+
+import ipywidgets
+
+from mikit.widgets.choose_panel import ChoosePanel
+from mikit.widgets.compare_panel import ComparePanel
+from mikit.widgets.fires_panel import FiresPanel
+from mikit.widgets.parts import State, column
+from mikit.widgets.save_panel import SavePanel
+from mikit.widgets.score_panel import ScorePanel
+from mikit.widgets.session import Session
+from mikit.widgets.steer_panel import SteerPanel
+from mikit.widgets.text_panel import TextPanel
+
+TITLES = ("Where it fires", "Type a text", "Steer", "Explain and score", "Compare", "Save")
+
+
+class Explorer:
+    """All panels on one state. A tab is drawn when it is opened: another feature redraws only what is seen."""
+
+    def __init__(self, session: Session) -> None:
+        self.state = state = State(session)
+        prompt, text = first_texts(session)
+        self.choose, self.fires = ChoosePanel(state), FiresPanel(state)
+        self.text, self.steer = TextPanel(state, text), SteerPanel(state, prompt)
+        self.score, self.compare = ScorePanel(state), ComparePanel(state)
+        self.save = SavePanel(state, self.steer, self.score)
+        self._renders = (self.fires, self.text, self.steer, self.score, self.compare)
+        self._stale = set(range(len(self._renders)))
+        panels = (*self._renders, self.save)
+        self.tabs = ipywidgets.Tab([panel.box for panel in panels], titles=TITLES)
+        self.tabs.observe(self._on_tab, "selected_index")
+        state.follow(self._on_state)
+        self.box = column(self.choose.box, self.tabs)
+        self._on_tab(None)
+
+    def _on_state(self) -> None:
+        self._stale = set(range(len(self._renders)))
+        self._on_tab(None)
+
+    def _on_tab(self, _change: Any) -> None:
+        index = self.tabs.selected_index or 0
+        if index in self._stale:
+            self._stale.discard(index)
+            self._renders[index].render()
+
+
+def first_texts(session: Session) -> tuple[str, str]:
+    """A prompt and a text to begin with, in the language of the target: a neutral prompt and the strongest window."""
+    run = session.run
+    prompt = run.target.text_of(run.prompts["explain"][0]).strip()
+    windows = session.look(run.feature).observation.windows
+    return prompt, run.target.text_of(windows[0].ids).strip() if windows else prompt
