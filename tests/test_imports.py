@@ -15,7 +15,17 @@ import mikit
 PACKAGE = Path(mikit.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-FOUNDATION = {"errors", "files", "paths", "progress", "settings", "settings_sources", "strict_yaml", "trace"}
+FOUNDATION = {
+    "errors",
+    "files",
+    "frontend",
+    "paths",
+    "progress",
+    "settings",
+    "settings_sources",
+    "strict_yaml",
+    "trace",
+}
 """Known to everybody, and knowing only each other."""
 KNOWS = {
     "targets": {"targets"},

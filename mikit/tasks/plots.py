@@ -41,8 +41,10 @@ def matrix(values: Float[Tensor, "rows columns"], title: str, rows: str, columns
     if len(shown) <= FEW // 2:
         axes.set_yticks(range(len(shown)))
     if shown.size <= CELLS:
-        rows_below, columns_below = np.nonzero(shown < -np.abs(shown).max() / 10)
-        axes.plot(columns_below, rows_below, linestyle="", marker="_", markersize=3, color=style.INK, alpha=0.7)
+        largest = np.abs(shown).max()
+        for deep, color in ((False, style.INK), (True, "white")):
+            below = np.nonzero((shown < -largest / 10) & ((shown < -largest / 2) == deep))
+            axes.plot(below[1], below[0], linestyle="", marker="_", markersize=5, color=color)
     figure.colorbar(image, ax=axes, label=label, pad=0.01)
     return figure
 

@@ -37,7 +37,7 @@ def plot_histogram(values: Float[np.ndarray, " n"], tau: float, ref: float, n_to
     edges = np.linspace(0, float(values.max()) * 1.0001, 61)
     axes.hist(values[values < tau], bins=edges, color=style.OTHER, hatch="////", edgecolor=style.PAPER, linewidth=0)
     axes.hist(firing, bins=edges, color=style.HOT)
-    axes.set(xlabel="activation of a token, in units of the residual stream", ylabel="tokens", yscale="log")
+    axes.set(xlabel="activation of a token, SAE units", ylabel="number of tokens", yscale="log")
     axes.set_xlim(left=0)
     plain(axes.yaxis)
     axes.grid(axis="y")
@@ -150,6 +150,6 @@ def plot_overlap(overlap: Overlap) -> Figure:
         empty(values, "neither is ever active")
         return figure
     values.plot(overlap.values[:, 0], overlap.values[:, 1], "o", color=style.THIRD, markersize=3, alpha=0.5)
-    values.set(xlabel=f"activation of {first}", ylabel=f"activation of {second}")
+    values.set(xlabel=f"activation of {first}, SAE units", ylabel=f"activation of {second}, SAE units")
     values.grid()
     return figure

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FuncFormatter, NullFormatter
 
 UNITS = re.compile(
-    r"\b(nats|seconds|SAE units|tokens|share|multiples of ref|squared output|no unit|number( of \w+)?|windows)\b"
+    r"\b(nats|seconds|SAE units|tokens|share|probability|multiples of ref|squared output|no unit|number( of \w+)?|windows)\b"
 )
 """What a label names as the unit; a count names what is counted."""
 

@@ -38,7 +38,7 @@ def plot_checks(chain: Chain) -> Figure:
         else:
             empty(panel, f"{name.replace('_', ' ')}\nnot run")
     if checks:
-        figure.supylabel("contrast, nats", x=0.004, fontsize=8.5, color=style.MUTED)
+        figure.supylabel("contrast, nats", fontsize=8.5, color=style.MUTED)
     kinds = [
         Patch(facecolor=color, edgecolor=style.PAPER, linewidth=0, hatch=2 * style.HATCHES[kind])
         for kind, color in style.CONTROLS.items()
