@@ -10,7 +10,7 @@ from mikit.settings import Protocol
 from mikit.trace import GATED_STRATA, STRATA, InputScore, LensToken, Observation, Proportion, ScoredCase
 from mikit.viz import style
 from mikit.viz.style import bars, empty, interval, panels, percent, plain, reference, styled
-from mikit.viz.text import token_label, visible
+from mikit.viz.text import drawable, token_label
 
 WINDOW_KINDS = {
     "top": ("strongest", style.FEATURE, "o"),
@@ -133,7 +133,7 @@ def plot_input_scores(scores: Sequence[InputScore], protocol: Protocol | None = 
             interval(axes, _shares(score)[name], y + offset, color, marker)
             if gate is not None and i == 0:
                 axes.plot([gate, gate], [y - 0.45, y + 0.45], color=style.INK, linewidth=1.6)
-        axes.plot([], [], marker, color=color, linestyle="", label=f"{visible(score.hypothesis)} on {score.split}")
+        axes.plot([], [], marker, color=color, linestyle="", label=f"{drawable(score.hypothesis)} on {score.split}")
     axes.plot([], [], "|", color=style.INK, markersize=10, markeredgewidth=1.6, label="gate")
     _label_rows(axes, [name for name, _ in _rows(protocol)], _shares(scores[0]))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(scores) + 1, borderpad=0)
@@ -205,7 +205,7 @@ def plot_case_activations(score: InputScore, tau: float) -> Figure:
     axes.tick_params(axis="x", length=0)
     axes.set(xlim=(-0.5, len(GROUPS) - 0.3), ylabel="largest activation, SAE units")
     axes.set_title(
-        f"{visible(score.hypothesis)} on {score.split}; filled: as predicted, open: against the prediction",
+        f"{drawable(score.hypothesis)} on {score.split}; filled: as predicted, open: against the prediction",
         color=style.MUTED,
     )
     axes.grid(axis="y")

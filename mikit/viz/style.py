@@ -23,6 +23,8 @@ from mikit.trace import Estimate, Proportion
 from mikit.viz.text import in_glyphs, visible
 
 P = ParamSpec("P")
+TITLE, LINE = 300, 100
+"""Characters of a title, and of a line of any text in a figure, that are drawn."""
 
 INK, MUTED, RULE, PAPER = "#20242c", "#6a7180", "#d9dde4", "#ffffff"
 FEATURE = "#0072b2"
@@ -133,7 +135,7 @@ def styled(plot: Callable[P, Figure]) -> Callable[P, Figure]:
         with matplotlib.rc_context(STYLE):
             figure = plot(*args, **kwargs)
             for text in figure.findobj(Text):
-                text.set_text(in_glyphs(text.get_text()))
+                text.set_text("\n".join(in_glyphs(line[:LINE]) for line in text.get_text().split("\n")))
                 text.set_parse_math(False)
             return darkened(figure) if _theme == "dark" else figure
 
@@ -173,7 +175,13 @@ def series(place: int) -> tuple[str, str]:
 def blank(title: str, height: float) -> Figure:
     """A figure 8.4 inches wide and `height` inches high under what was found, as a sentence."""
     figure = Picture(figsize=(8.4, height), layout="constrained")
-    figure.suptitle(textwrap.fill(visible(title), 100), x=0.008, ha="left", fontsize=10.5, fontweight="bold")
+    figure.suptitle(
+        textwrap.fill(textwrap.shorten(visible(title), TITLE, placeholder=" …"), 100),
+        x=0.008,
+        ha="left",
+        fontsize=10.5,
+        fontweight="bold",
+    )
     return figure
 
 

@@ -17,11 +17,14 @@ def visible(text: str) -> str:
     return "".join(map(_seen, text))
 
 
-def _seen(character: str, named: bool = False) -> str:
-    """A character, or what stands for it; `named`: one that has a shape as well, by its code point."""
-    if character in SYMBOLS and not named:
+def _has_shape(character: str) -> bool:
+    return ord(character) in _glyphs() and unicodedata.category(character) not in UNSEEN
+
+
+def _seen(character: str) -> str:
+    if character in SYMBOLS:
         return SYMBOLS[character]
-    if not named and (character in JOINERS or unicodedata.category(character) not in UNSEEN):
+    if character in JOINERS or unicodedata.category(character) not in UNSEEN:
         return character
     return f"\\u{ord(character):04x}"
 
@@ -36,7 +39,7 @@ def drawable(text: str, longest: int = 24) -> str:
 
 def in_glyphs(text: str) -> str:
     """The text in glyphs that the font has, others as their code points; lines stay lines."""
-    return "".join(c if ord(c) in _glyphs() or c == "\n" else _seen(c, named=True) for c in text)
+    return "".join(c if c == "\n" or _has_shape(c) else f"\\u{ord(c):04x}" for c in text)
 
 
 def token_label(token: str) -> str:
