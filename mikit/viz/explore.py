@@ -35,15 +35,16 @@ def plot_histogram(values: Float[np.ndarray, " n"], tau: float, ref: float, n_to
         empty(axes, "no activation above 0")
         return figure
     edges = np.linspace(0, float(values.max()) * 1.0001, 61)
-    axes.hist(values[values < tau], bins=edges, color=style.OTHER, hatch="////", edgecolor=style.PAPER, linewidth=0)
-    axes.hist(firing, bins=edges, color=style.HOT)
+    grey = {"color": style.OTHER, "hatch": "////", "edgecolor": style.PAPER, "linewidth": 0}
+    if len(firing) < len(values):
+        axes.hist(values[values < tau], bins=edges, label="hatched: below tau, the grey zone", **grey)
+    axes.hist(firing, bins=edges, color=style.HOT, label="plain: fires")
     axes.set(xlabel="activation of a token, SAE units", ylabel="number of tokens", yscale="log")
     axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0.5)
     plain(axes.yaxis)
     axes.grid(axis="y")
-    axes.plot([], [], "s", color=style.OTHER, label="hatched: below tau, the grey zone")
-    axes.plot([], [], "s", color=style.HOT, label="plain: fires")
-    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.92), borderpad=0)
+    figure.legend(loc="outside lower right", ncols=2, borderpad=0)
     reference(axes, tau, f"tau {tau:.3g}")
     reference(axes, ref, f"ref {ref:.3g}")
     return figure

@@ -30,8 +30,15 @@ def open_session(params_file: str = "", **params: Any) -> "Session":
         return open_session(params_file, **params)
 
 
-def explorer(session: "Session") -> Any:
+def explorer(session: "Session", text: str = "", prompt: str = "", explanation: str = "", output: str = "") -> Any:
     """The panels, as one ipywidget to display.
+
+    Args:
+        session: what `open_session` gave.
+        text: in the panel that reads text; the strongest window if not given.
+        prompt: in the panel that steers; a neutral prompt if not given.
+        explanation: in the panel that scores.
+        output: in the same.
 
     Raises:
         mikit.errors.BadInput: ipywidgets is not installed.
@@ -39,9 +46,9 @@ def explorer(session: "Session") -> Any:
     from mikit.errors import BadInput
 
     try:
-        from mikit.widgets.explorer import Explorer
+        from mikit.widgets.panels import Explorer, First
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "ipywidgets":
             raise
         raise BadInput("the explorer's panels need ipywidgets: pip install 'mikit[lab]'") from None
-    return Explorer(session).box
+    return Explorer(session, First(text, prompt, explanation, output)).box

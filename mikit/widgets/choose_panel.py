@@ -32,9 +32,8 @@ class ChoosePanel:
         self.random = ipywidgets.Button(description="Random", tooltip="a feature that fires often enough to be judged")
         self.tokens = ipywidgets.Text(placeholder='apple, or " for"', description="fires on", continuous_update=False)
         self.band = ipywidgets.Dropdown(options=[ANY_BAND, *BANDS], description="density")
-        self.found = ipywidgets.Select(
-            options=[], rows=4, description="found", layout={"width": "36em", "max_width": "100%"}
-        )
+        layout = {"width": "36em", "max_width": "100%", "display": "none"}
+        self.found = ipywidgets.Select(options=[], rows=5, description="found", layout=layout)
         self.note, self.about = note(), html()
         self.target.observe(self._on_target, "value")
         self.load.on_click(self._on_load)
@@ -109,6 +108,7 @@ class ChoosePanel:
         self._filling = True
         self.found.options = labels(found)
         self.found.value = None
+        self.found.layout.display = None if found else "none"
         self._filling = False
 
     def _on_found(self, _change: Any) -> None:

@@ -6,14 +6,14 @@ import ipywidgets
 
 from mikit.viz import plot_logit_lens, plot_overlap
 from mikit.widgets.comparing import overlap, windows_beside
-from mikit.widgets.parts import State, column, figure_html, html, note, row, told
+from mikit.widgets.parts import State, column, figure_html, html, note, row, say, told
 
 
 class ComparePanel:
     """Windows, logit lenses, decoder cosine and co-activation of two features."""
 
     def __init__(self, state: State) -> None:
-        self._state = state
+        self._state, self._asked = state, False
         self.other = ipywidgets.IntText(description="beside")
         self.nearest = ipywidgets.Button(description="The nearest", tooltip="the live feature of the nearest direction")
         self.note, self.figure, self.windows, self.lenses = note(), html(), html(), html()
@@ -22,19 +22,28 @@ class ComparePanel:
         self.box = column(row(self.other, self.nearest), self.note, self.figure, self.windows, self.lenses)
 
     def render(self) -> None:
-        """Compare the feature that is looked at."""
-        if self.other.value == self._state.look.feature:
-            self._on_nearest(None)
+        """Compare the feature that is looked at: with the one that was asked for, else with the nearest."""
+        if self._asked and self.other.value != self._state.look.feature:
+            self._draw()
         else:
-            self._on_other(None)
+            self._on_nearest(None)
 
     def _on_nearest(self, _button: Any) -> None:
         neighbours = self._state.look.observation.neighbours
-        if neighbours:
+        if not neighbours:
+            say(self.note, "no other feature fires often enough to be near: type an index")
+        elif self.other.value == neighbours[0]:
+            self._draw()
+        else:
             self.other.value = neighbours[0]
+            self._asked = False
 
     def _on_other(self, _change: Any) -> None:
-        with told(self.note):
+        self._asked = True
+        self._draw()
+
+    def _draw(self) -> None:
+        with told(self.note, self.figure, self.windows, self.lenses):
             look = self._state.look
             other = self._state.session.look(self.other.value)
             self.figure.value = figure_html(plot_overlap(overlap(look, other)), "two features")

@@ -79,8 +79,13 @@ def _warn(place: ipywidgets.HTML, text: str) -> None:
 
 
 @contextlib.contextmanager
-def told(place: ipywidgets.HTML) -> Iterator[None]:
-    """While the block runs its progress is a line in this place; afterwards what was wrong with the input, if anything."""
+def told(place: ipywidgets.HTML, *results: ipywidgets.HTML) -> Iterator[None]:
+    """While the block runs its progress is a line in this place; afterwards what was wrong with the input, if anything.
+
+    Args:
+        place: for the line.
+        results: what is emptied where the input was wrong: it would be read as the answer to it.
+    """
 
     def show(progress: Html) -> None:
         place.value = progress
@@ -89,12 +94,15 @@ def told(place: ipywidgets.HTML) -> Iterator[None]:
     try:
         with heard_by(to(show)):
             yield
-    except MikitError as error:
-        _warn(place, str(error))
     except Exception as error:
-        # whoever clicks sees one line; whoever mends it finds the traceback in the log
-        log.warning("a panel failed", exc_info=True)
-        _warn(place, f"this did not work: {type(error).__name__}: {error}")
+        said = str(error)
+        if not isinstance(error, MikitError):
+            # whoever clicks sees one line; whoever mends it finds the traceback in the log
+            log.warning("a panel failed", exc_info=True)
+            said = f"this did not work: {type(error).__name__}: {error}"
+        for result in results:
+            result.value = ""
+        _warn(place, said)
     else:
         place.value = ""
 

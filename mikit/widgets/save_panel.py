@@ -38,11 +38,11 @@ class SavePanel:
         return found
 
     def _on_png(self, _button: Any) -> None:
-        with told(self.note), busy(self.png):
+        with told(self.note, self.done), busy(self.png):
             paths = save_figures(self.figures(), folder_of(self._state.look.run))
             say(self.done, f"Written to {paths[0].parent}: {', '.join(path.name for path in paths)}")
 
     def _on_params(self, _button: Any) -> None:
-        with told(self.note), busy(self.params):
+        with told(self.note, self.done), busy(self.params):
             path = save_params(self._state.look.run, folder_of(self._state.look.run))
             say(self.done, f"To run the nine steps on it: mikit run --params {shlex.quote(str(path))}")

@@ -34,7 +34,7 @@ class ScorePanel:
             self.scored, self.figure.value, self.verdict.value = None, "", ""
 
     def _on_score(self, _button: Any) -> None:
-        with told(self.note), busy(self.score):
+        with told(self.note, self.figure, self.verdict), busy(self.score):
             scored = score_typed(self._state.look.run, self.explanation.value, self.output.value)
             self.scored = scored
             self.figure.value = figure_html(plot_scored(scored), "gates")

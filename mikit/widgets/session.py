@@ -19,6 +19,7 @@ from mikit.settings_sources import effective
 from mikit.trace import Observation
 
 RUN_NAME = "explorer"
+"""Also where a params file names another run, which the explorer has no business to change."""
 
 
 @dataclass(frozen=True, eq=False)

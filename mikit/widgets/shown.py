@@ -23,14 +23,15 @@ def progress_html(what: str, done: float, total: float) -> Html:
 
 def to(show: Callable[[Html], None]) -> Listener:
     """A listener that shows what it hears, the first of each stage at once and more of it now and then."""
-    last, stage = 0.0, 0.0
+    last, stage = 0.0, ""
 
     def hear(what: str, done: float, total: float) -> None:
         nonlocal last, stage
-        now = time.monotonic()
-        if done and total == stage and now - last < SECONDS:
+        # the rate behind the comma changes all the time
+        now, name = time.monotonic(), what.partition(",")[0]
+        if name == stage and now - last < SECONDS:
             return
-        last, stage = now, total
+        last, stage = now, name
         show(progress_html(what, done, total))
 
     return hear

@@ -51,12 +51,12 @@ class SteerPanel:
     def _on_change(self, _change: Any) -> None:
         # continuations of another dose or prompt would be misread
         self.written.value = ""
-        with told(self.note):
+        with told(self.note, self.figure):
             given = self.given()
             self.figure.value = figure_html(plot_next_tokens(next_tokens(given), given.how), "next token")
 
     def _on_write(self, _button: Any) -> None:
-        with told(self.note), busy(self.write):
+        with told(self.note, self.written), busy(self.write):
             given = self.given()
             self.written.value = written_html(write_on(given), given.how)
 

@@ -22,6 +22,8 @@ N_LIKELY = 12
 """Tokens of each list in a figure."""
 SMALLEST = 1e-4
 """A token that is less probable than this when steered is not listed as raised: of tiny probabilities the ratio is noise."""
+LEAST = 1e-4
+"""Nats below which a change is rounding: the rows of one pass differ by as much."""
 N_WRITTEN = 16
 """Tokens of a continuation."""
 
@@ -87,7 +89,7 @@ def next_tokens(given: Steering) -> NextTokens:
     top = np.union1d(_largest(before, N_LIKELY // 2 + 2), _largest(after, N_LIKELY // 2 + 2))
     likely = top[np.argsort(-after[top], kind="stable")]
     moved = _largest(np.where(after >= SMALLEST, change[0], -np.inf), N_LIKELY)
-    moved = moved[change[0][moved] > 0]
+    moved = moved[change[0][moved] > LEAST]
     kl, random_kl = kl_divergence(found[0], found[1:]).tolist()
     return NextTokens(
         target.token_strings(likely.tolist()), before[likely], after[likely], random[likely],
@@ -113,4 +115,4 @@ def write_on(given: Steering, n: int = N_WRITTEN) -> Written:
     """The continuations; the tokens that are written are not steered themselves."""
     target = given.target
     texts = [target.text_of(continuations(target, [given.site], vector, n, 1)[0]) for vector in (None, *given.vectors)]
-    return Written(target.text_of(given.site.ids), *texts)
+    return Written(target.text_of(given.site.ids).strip(), *texts)

@@ -30,7 +30,7 @@ class TextPanel:
         self._on_text(None)
 
     def _on_text(self, _change: Any) -> None:
-        with told(self.note):
+        with told(self.note, self.answer):
             look = self._state.look
             reading = read_text(look.run.target, look.feature, self.text.value)
             self.answer.value = reading_html(reading, look.observation.tau, look.observation.ref)

@@ -1,5 +1,6 @@
 """The explorer: choosing above, a tab for each thing to do below."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets
@@ -17,15 +18,26 @@ from mikit.widgets.text_panel import TextPanel
 TITLES = ("Where it fires", "Type a text", "Steer", "Explain and score", "Compare", "Save")
 
 
+@dataclass(frozen=True)
+class First:
+    """What stands in the panels to begin with; what is empty is filled by the target, or is left empty."""
+
+    text: str = ""
+    prompt: str = ""
+    explanation: str = ""
+    output: str = ""
+
+
 class Explorer:
     """All panels on one state. A tab is drawn when it is opened: another feature redraws only what is seen."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, first: First | None = None) -> None:
         self.state = state = State(session)
-        prompt, text = first_texts(session)
+        first = first or First()
+        own = first_texts(session)
         self.choose, self.fires = ChoosePanel(state), FiresPanel(state)
-        self.text, self.steer = TextPanel(state, text), SteerPanel(state, prompt)
-        self.score, self.compare = ScorePanel(state), ComparePanel(state)
+        self.text, self.steer = TextPanel(state, first.text or own.text), SteerPanel(state, first.prompt or own.prompt)
+        self.score, self.compare = ScorePanel(state, first.explanation, first.output), ComparePanel(state)
         self.save = SavePanel(state, self.steer, self.score)
         self._renders = (self.fires, self.text, self.steer, self.score, self.compare)
         self._stale = set(range(len(self._renders)))
@@ -47,9 +59,9 @@ class Explorer:
             self._renders[index].render()
 
 
-def first_texts(session: Session) -> tuple[str, str]:
-    """A prompt and a text to begin with, in the language of the target: a neutral prompt and the strongest window."""
+def first_texts(session: Session) -> First:
+    """A prompt and a text in the language of the target: a neutral prompt, and the strongest window."""
     run = session.run
     prompt = run.target.text_of(run.prompts["explain"][0]).strip()
     windows = session.look(run.feature).observation.windows
-    return prompt, run.target.text_of(windows[0].ids).strip() if windows else prompt
+    return First(text=run.target.text_of(windows[0].ids).strip() if windows else prompt, prompt=prompt)
