@@ -5,12 +5,15 @@ import shutil
 
 import builders
 import pytest
+from planted_lab import TRUTH
+from test_refinement import force_wrong
 from test_report import ATTACKS, Outline
 
 from mikit import paths
 from mikit.errors import BadInput
 from mikit.files import write_json
-from mikit.runs import compare
+from mikit.runs import compare, open_run, steps
+from mikit.runs.refinement import refine
 from mikit.settings import Params
 from mikit.trace import Estimate, Proportion, TokenCost
 
@@ -96,7 +99,7 @@ def test_a_feature_that_never_fires_can_be_compared_too(sides):
     dead = builders.dead_trace()
     write_json(paths.outputs() / "dead" / "trace.json", dead.model_dump(mode="json"))
     found = [*sides, *compare.read_runs(["dead"])]
-    assert found[2].metrics == {} and "– none" in compare.gates_table(found)
+    assert found[2].metrics == {} and "– none" in Outline(compare.gates_table(found)).text
     compare.plot(found).draw_without_rendering()
     compare.plot_cost(found).draw_without_rendering()
 
@@ -155,32 +158,32 @@ def test_what_others_wrote_becomes_text_in_every_table(text):
 
 @pytest.fixture(scope="module")
 def refined(tmp_path_factory):
-    """A real run of a planted feature whose first explanation fails, with two rounds."""
-    import os
-
-    from mikit.runs import open_run, steps
-    from mikit.runs.refinement import refine
-
-    folder = tmp_path_factory.mktemp("refined")
-    before, os.environ["MIKIT_OUTPUTS"] = os.environ["MIKIT_OUTPUTS"], str(folder)
-    try:
-        run = open_run(
-            model="planted", layer=0, feature=2, run="refined", max_rounds=2, protocol={"gate_coverage": 1.0}
-        )
-        steps.test_chain(run)
-        found = refine(run)
-        yield run.directory.path, found
-    finally:
-        os.environ["MIKIT_OUTPUTS"] = before
+    """A real run of a planted feature: its first input hypothesis is forced wrong, and a round mends it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIKIT_OUTPUTS", str(tmp_path_factory.mktemp("refined")))
+        force_wrong(patch, "input", "fruits")
+        run = open_run(model="planted", layer=0, feature=TRUTH["fruits"].index, run="refined", max_rounds=2)
+        run.need(steps.test_chain)
+        yield run.directory.path, refine(run)
 
 
 def test_rounds_are_read_as_refinement_saw_them(refined):
     folder, found = refined
     sides = compare.read_rounds(folder)
+    assert len(found.rounds) == 1 and found.rounds[0].better
+    assert len(found.rounds) == 1 and found.rounds[0].better
     assert [side.name for side in sides] == ["before refinement", *(f"round {each.number}" for each in found.rounds)]
     assert [side.gates for side in sides[1:]] == [each.gates for each in found.rounds]
     assert sides[0].gates == found.states[0].gates
     assert {side.split for side in sides} == {"select"}
+    assert compare.differences(sides) == {}
+    assert sides[0].inputs != sides[1].inputs and sides[0].outputs == sides[1].outputs
+    assert sides[1].seconds == pytest.approx(
+        sum(
+            json.loads((folder / "rounds/1" / f"step{k}.json").read_text())["seconds"]
+            for k in found.rounds[0].steps_rerun
+        )
+    )
     assert all(found.rounds[i].diagnosis in side.outcome for i, side in enumerate(sides[1:]))
 
 

@@ -71,7 +71,8 @@ def runs_table(n: int = 10, start: Path | None = None) -> Html:
             " (a feature of SmolLM2-135M, minutes). Or here: the last cell of this notebook (seconds), then this one again.",
         )  # fmt: skip
     heads = ["run", "model", "input", "output", "chain", "what came of it", "ended (UTC)", "report", "trace"]
-    shown = table(heads, [_row(run, start or paths.notebooks()) for run in runs], f"The last {len(runs)} runs")
+    caption = f"The last {len(runs)} runs in {paths.outputs()}"
+    shown = table(heads, [_row(run, start or paths.notebooks()) for run in runs], caption)
     if all((run.folder / "report.html").is_file() for run in runs if run.meta):
         return shown
     return Html(
@@ -99,7 +100,7 @@ def _file(path: Path, start: Path) -> object:
     if not path.is_file():
         return None
     if not path.resolve().is_relative_to(paths.PROJECT.resolve()):
-        return str(path)
+        return Markup('<span title="{}">{}</span>').format(viz.visible(str(path)), path.name)
     return link(path.name, relative_address(path, start))
 
 
