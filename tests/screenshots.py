@@ -14,7 +14,7 @@ SETTLE_MS = 1500
 """Until fonts and figures have their places; a picture of it is all that this is for."""
 
 
-def keep(page, name: str, x: int = 0, y: int = 0, width: int = 1280, height: int = 900, colors: int = 128) -> Path:
+def keep(page, name: str, x: int = 0, y: int = 0, width: int = 1280, height: int = 900, colors: int = 256) -> Path:
     """Write what the page shows as a PNG with a palette, which is a third of the size and looks the same."""
     from PIL import Image
 

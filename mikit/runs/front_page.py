@@ -71,8 +71,7 @@ def runs_table(n: int = 10, start: Path | None = None) -> Html:
             " (a feature of SmolLM2-135M, minutes). Or here: the last cell of this notebook (seconds), then this one again.",
         )  # fmt: skip
     heads = ["run", "model", "input", "output", "chain", "what came of it", "ended (UTC)", "report", "trace"]
-    caption = f"The last {len(runs)} runs in {paths.outputs()}"
-    shown = table(heads, [_row(run, start or paths.notebooks()) for run in runs], caption)
+    shown = table(heads, [_row(run, start or paths.notebooks()) for run in runs], f"The last {len(runs)} runs")
     if all((run.folder / "report.html").is_file() for run in runs if run.meta):
         return shown
     return Html(
