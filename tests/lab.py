@@ -5,6 +5,7 @@ for its kernel, `lab.run_all(page)` runs it to its end. `page` is a fresh page o
 up on it. The server listens on 127.0.0.1 behind a token, and the browser can reach nothing else.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -43,11 +44,15 @@ SETTINGS = {
 """JupyterLab's own, without what asks the network or saves on its own."""
 START_SECONDS = 120
 CELL_SECONDS = 240
-READY = """async () => {
+READY = """async (milliseconds) => {
     const panel = window.jupyterapp.shell.currentWidget;
-    await panel.context.ready;
-    await panel.sessionContext.ready;
-    await panel.sessionContext.session.kernel.info;
+    const started = async () => {
+        await panel.context.ready;
+        await panel.sessionContext.ready;
+        await panel.sessionContext.session.kernel.info;
+    };
+    const late = new Promise((_, no) => setTimeout(() => no(new Error("no kernel")), milliseconds));
+    await Promise.race([started(), late]);
 }"""
 ALL_RAN = """() => {
     const cells = window.jupyterapp.shell.currentWidget.content.widgets.filter((cell) => cell.model.type === "code");
@@ -78,7 +83,7 @@ class Lab:
         self.set("apputils-extension/themes", {"theme": theme})
         page.goto(self.url(notebook))
         page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=START_SECONDS * 1000)
-        page.evaluate(READY)
+        page.evaluate(READY, START_SECONDS * 1000)
 
     def run_all(self, page: "Page", seconds: float = CELL_SECONDS) -> None:
         """Run all cells, and wait for the last; a cell that fails fails the test with what it said."""
@@ -86,6 +91,15 @@ class Lab:
         page.wait_for_function(ALL_RAN, timeout=seconds * 1000)
         errors = page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]')
         assert errors.count() == 0, errors.first.inner_text()
+
+    def write(self, notebook: str, cells: list[str]) -> None:
+        """Put a notebook with these cells beside the others."""
+        import nbformat
+
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        # without a name of a kernel JupyterLab would ask for one
+        made.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
+        nbformat.write(made, self.root / "notebooks" / notebook)
 
     def set(self, plugin: str, values: dict) -> None:
         """Change JupyterLab's settings, for pages opened from now on."""
@@ -181,15 +195,9 @@ def browser() -> Iterator["Browser"]:
         found.close()
 
 
-@pytest.fixture
-def dialogs() -> list[str]:
-    """What alerts, prompts and confirmations said on `page`."""
-    return []
-
-
-@pytest.fixture
-def page(browser, dialogs) -> Iterator["Page"]:
-    """A page without cookies or history; a dialog is written down and dismissed."""
+@contextlib.contextmanager
+def new_page(browser: "Browser", dialogs: list[str]) -> Iterator["Page"]:
+    """A page without cookies or history; a dialog is dismissed, and what it said is written to `dialogs`."""
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
     opened = context.new_page()
 
@@ -203,3 +211,16 @@ def page(browser, dialogs) -> Iterator["Page"]:
     opened.on("dialog", answer)
     yield opened
     context.close()
+
+
+@pytest.fixture
+def dialogs() -> list[str]:
+    """What alerts, prompts and confirmations said on `page`."""
+    return []
+
+
+@pytest.fixture
+def page(browser, dialogs) -> Iterator["Page"]:
+    """A new page of the browser."""
+    with new_page(browser, dialogs) as opened:
+        yield opened

@@ -1,6 +1,5 @@
 """What the feature explorer finds, without Jupyter: features, typed texts, steering, scores, comparisons, files."""
 
-import json
 from html.parser import HTMLParser
 
 import builders
@@ -326,29 +325,47 @@ def test_a_listener_hears_of_progress_while_it_listens():
     assert heard == [(0, 2), (1, 2), (2, 2), (0, 0)]
 
 
-ASK = (
-    "import sys; sys.path.insert(0, {path!r})\nfrom mikit.widgets.frontend import has_front_end\nprint(has_front_end())"
-)
+ASK = """
+import sys; sys.path.insert(0, {path!r})
+from mikit.progress import tell
+from mikit.widgets.frontend import has_front_end
+from mikit.widgets.shown import in_the_cell
+with in_the_cell():
+    tell("half of it", 1, 2)
+print(has_front_end())
+"""
 
 
-@pytest.mark.parametrize("metadata, expected", [({"cellId": "a1"}, "True"), ({}, "False")])
-def test_a_front_end_is_one_that_says_in_which_cell_it_draws(metadata, expected):
+def outputs_of(client, code: str, metadata: dict) -> list[dict]:
+    """What a kernel sends when a cell is run by a message with this metadata."""
+    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False,
+               "stop_on_error": True}  # fmt: skip
+    sent = client.session.msg("execute_request", content, metadata=metadata)
+    client.shell_channel.send(sent)
+    heard = []
+    while not (heard and heard[-1]["content"].get("execution_state") == "idle"):
+        message = client.get_iopub_msg(timeout=60)
+        heard += [message] * (message["parent_header"].get("msg_id") == sent["header"]["msg_id"])
+    return heard
+
+
+def test_a_front_end_is_one_that_says_in_which_cell_it_draws_and_only_there_progress_is_shown():
     """JupyterLab, Notebook 7 and VS Code name the cell in the message; nbclient, below papermill and nbmake, does not."""
     from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel(kernel_name="python3")
     try:
-        content = {"code": ASK.format(path=str(mikit.paths.PROJECT)), "silent": False, "store_history": False,
-                   "user_expressions": {}, "allow_stdin": False, "stop_on_error": True}  # fmt: skip
-        client.shell_channel.send(client.session.msg("execute_request", content, metadata=metadata))
-        printed = ""
-        while expected not in printed and "Error" not in printed:
-            message = client.get_iopub_msg(timeout=60)
-            printed += message["content"].get("text", "") + json.dumps(message["content"].get("traceback", ""))
-        assert printed.replace('""', "").strip() == expected
+        code = ASK.format(path=str(mikit.paths.PROJECT))
+        alive = outputs_of(client, code, {"cellId": "a1"})
+        headless = outputs_of(client, code, {})
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+    assert [m["content"]["text"].strip() for m in alive if m["msg_type"] == "stream"] == ["True"]
+    assert [m["content"]["text"].strip() for m in headless if m["msg_type"] == "stream"] == ["False"]
+    shown = [m["content"]["data"]["text/html"] for m in alive if "data" in m["content"]]
+    assert [("half of it" in html, html == "") for html in shown] == [(False, True), (True, False), (False, True)]
+    assert [m for m in headless if "data" in m["content"]] == []
 
 
 def test_without_a_kernel_there_is_no_front_end():

@@ -40,6 +40,7 @@ def places(widget: ipywidgets.Widget):
 
 
 def test_a_tab_is_drawn_when_it_is_opened_and_again_for_another_feature(explorer):
+    explorer.draw()
     assert "Feature 3" in explorer.fires.head.value
     assert explorer.text.answer.value == ""
     open_tab(explorer, "Type a text")

@@ -51,4 +51,6 @@ def explorer(session: "Session", text: str = "", prompt: str = "", explanation: 
         if (error.name or "").split(".")[0] != "ipywidgets":
             raise
         raise BadInput("the explorer's panels need ipywidgets: pip install 'mikit[lab]'") from None
-    return Explorer(session, First(text, prompt, explanation, output)).box
+    panels = Explorer(session, First(text, prompt, explanation, output))
+    panels.draw()
+    return panels.box

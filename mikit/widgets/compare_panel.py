@@ -3,10 +3,12 @@
 from typing import Any
 
 import ipywidgets
+from markupsafe import Markup
 
 from mikit.viz import plot_logit_lens, plot_overlap
 from mikit.widgets.comparing import overlap, windows_beside
 from mikit.widgets.parts import State, column, figure_html, html, note, row, say, told
+from mikit.widgets.session import Look
 
 
 class ComparePanel:
@@ -48,8 +50,10 @@ class ComparePanel:
             other = self._state.session.look(self.other.value)
             self.figure.value = figure_html(plot_overlap(overlap(look, other)), "two features")
             self.windows.value = windows_beside(look, other)
-            lenses = [
-                figure_html(plot_logit_lens(each.observation), f"logit lens of {each.feature}")
-                for each in (look, other)
-            ]
-            self.lenses.value = lenses[0] + lenses[1]
+            self.lenses.value = lens_html(look) + lens_html(other)
+
+
+def lens_html(look: Look) -> Markup:
+    """The logit lens of a feature under its name."""
+    figure = figure_html(plot_logit_lens(look.observation), f"logit lens of {look.feature}")
+    return Markup("<div style='margin-top:.8em'><b>Feature {}</b></div>{}").format(look.feature, figure)

@@ -11,7 +11,7 @@ from mikit.widgets.fires_panel import FiresPanel
 from mikit.widgets.parts import State, column
 from mikit.widgets.save_panel import SavePanel
 from mikit.widgets.score_panel import ScorePanel
-from mikit.widgets.session import Session
+from mikit.widgets.session import Look, Session
 from mikit.widgets.steer_panel import SteerPanel
 from mikit.widgets.text_panel import TextPanel
 
@@ -34,7 +34,7 @@ class Explorer:
     def __init__(self, session: Session, first: First | None = None) -> None:
         self.state = state = State(session)
         first = first or First()
-        own = first_texts(session)
+        own = first_texts(state.look)
         self.choose, self.fires = ChoosePanel(state), FiresPanel(state)
         self.text, self.steer = TextPanel(state, first.text or own.text), SteerPanel(state, first.prompt or own.prompt)
         self.score, self.compare = ScorePanel(state, first.explanation, first.output), ComparePanel(state)
@@ -46,22 +46,24 @@ class Explorer:
         self.tabs.observe(self._on_tab, "selected_index")
         state.follow(self._on_state)
         self.box = column(self.choose.box, self.tabs)
-        self._on_tab(None)
 
-    def _on_state(self) -> None:
-        self._stale = set(range(len(self._renders)))
-        self._on_tab(None)
-
-    def _on_tab(self, _change: Any) -> None:
+    def draw(self) -> None:
+        """Draw the open tab, if it is not as it should be."""
         index = self.tabs.selected_index or 0
         if index in self._stale:
             self._stale.discard(index)
             self._renders[index].render()
 
+    def _on_state(self) -> None:
+        self._stale = set(range(len(self._renders)))
+        self.draw()
 
-def first_texts(session: Session) -> First:
+    def _on_tab(self, _change: Any) -> None:
+        self.draw()
+
+
+def first_texts(look: Look) -> First:
     """A prompt and a text in the language of the target: a neutral prompt, and the strongest window."""
-    run = session.run
-    prompt = run.target.text_of(run.prompts["explain"][0]).strip()
-    windows = session.look(run.feature).observation.windows
-    return First(text=run.target.text_of(windows[0].ids).strip() if windows else prompt, prompt=prompt)
+    target, windows = look.run.target, look.observation.windows
+    prompt = target.text_of(look.run.prompts["explain"][0]).strip()
+    return First(text=target.text_of(windows[0].ids).strip() if windows else prompt, prompt=prompt)

@@ -18,9 +18,21 @@ from mikit.widgets.shown import to
 log = logging.getLogger(__name__)
 
 WIDE = ipywidgets.Layout(width="auto")
+PAGE_INK = "var(--jp-ui-font-color0,#20242c)"
 THEME = (
-    "--ink:var(--jp-ui-font-color0,#20242c);--muted:var(--jp-ui-font-color2,#6a7180);--rule:var(--jp-border-color2,#d9dde4);"
-    "--paper:var(--jp-layout-color0,#ffffff);max-width:56em"
+    f"--ink:{PAGE_INK};--muted:var(--jp-ui-font-color2,#6a7180);--rule:var(--jp-border-color2,#d9dde4);"
+    "--paper:var(--jp-layout-color0,#ffffff);max-width:56em;"
+    # towards the ink: darker on a light page, lighter on a dark one, and the same hue
+    + ";".join(
+        f"{name}:color-mix(in srgb,{color} 70%,{PAGE_INK})"
+        for name, color in (
+            ("--pass", style.VERDICTS["pass"]),
+            ("--fail", style.VERDICTS["fail"]),
+            ("--feature", style.FEATURE),
+            ("--second", style.SECOND),
+            ("--third", style.THIRD),
+        )
+    )
 )
 """The variables that figures are drawn in, as JupyterLab and Notebook 7 theme them; elsewhere as on white paper."""
 

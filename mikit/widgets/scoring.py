@@ -42,9 +42,9 @@ def scored_html(scored: Scored) -> Html:
         for end in ENDS
     ]
     nulls = [
-        Markup("<tr><td style='padding-right:1em'>{}</td><td>{}: input {}, output {}, chain {}</td></tr>").format(
-            name, visible(null.explanation), *(null.gates.get(end, "none") for end in ENDS)
-        )
+        Markup(
+            "<tr><td style='padding-right:1em;white-space:nowrap;vertical-align:top'>{}</td><td>{}: input {}, output {}, chain {}</td></tr>"
+        ).format(name.replace("_", " "), visible(null.explanation), *(null.gates.get(end, "none") for end in ENDS))
         for name, null in scored.nulls.items()
     ]
     body = Markup(
