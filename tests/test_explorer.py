@@ -22,7 +22,7 @@ from mikit.viz.explore import NextTokens, Overlap
 from mikit.viz.tokens import bands
 from mikit.widgets import open_session
 from mikit.widgets.comparing import overlap, windows_beside
-from mikit.widgets.features import BANDS, at_random, by_density, by_tokens, label
+from mikit.widgets.features import BANDS, at_random, by_density, by_tokens, label, typed_tokens
 from mikit.widgets.reading import LONGEST, read_text, reading_html
 from mikit.widgets.saving import params_text, save_figures, save_params
 from mikit.widgets.scoring import score_typed, scored_html
@@ -62,25 +62,40 @@ class Elements(HTMLParser):
 def test_the_features_of_a_token_are_ranked_by_how_well_it_names_them(session):
     store, vocabulary = session.run.store, session.run.vocabulary
     token = vocabulary.id_of[" mango"]
-    for found in by_tokens(store, vocabulary, "mango", 5):
+    for found in by_tokens(store, vocabulary, ["mango"], 5):
         keys, values = store.actives(found.latent, "explain")
         firing = keys[values >= store.tau(found.latent)]
         hits = int((store.table.ids.ravel()[firing] == token).sum())
         total = int((store.table.ids[store.table.in_split("explain")] == token).sum())
         assert found.why == f"{hits} of its {len(firing)} firings, of {total} such tokens"
-    assert by_tokens(store, vocabulary, "mango", 5)[0].latent == 3
+    assert by_tokens(store, vocabulary, ["mango"], 5)[0].latent == 3
 
 
-@pytest.mark.parametrize("typed", ["mango plum", '"mango" "plum"', " mango,  plum ", '" mango" plum'])
-def test_tokens_are_typed_with_or_without_quotes(session, typed):
+@pytest.mark.parametrize(
+    "typed, texts",
+    [
+        ("mango plum", ["mango", "plum"]),
+        ('"mango" " plum"', ["mango", " plum"]),
+        (" mango,  plum ", ["mango", "plum"]),
+        ('"a b" c', ["a b", "c"]),
+        ('" "', [" "]),
+    ],
+)
+def test_tokens_are_typed_with_or_without_quotes(typed, texts):
+    assert typed_tokens(typed) == texts
+
+
+@pytest.mark.parametrize("typed", ["", "  ,", '""'])
+def test_typing_no_token_is_refused(typed):
+    with pytest.raises(BadInput, match="nothing is typed"):
+        typed_tokens(typed)
+
+
+def test_a_token_is_known_without_its_space_and_what_is_none_is_refused(session):
     run = session.run
-    assert by_tokens(run.store, run.vocabulary, typed) == by_tokens(run.store, run.vocabulary, '" mango" " plum"')
-
-
-@pytest.mark.parametrize("typed, said", [("", "nothing is typed"), ("  ,", "nothing is typed"), ("mangos", "mango")])
-def test_what_is_no_token_is_refused_with_what_would_do(session, typed, said):
-    with pytest.raises(BadInput, match=said):
-        by_tokens(session.run.store, session.run.vocabulary, typed)
+    assert by_tokens(run.store, run.vocabulary, ["mango"]) == by_tokens(run.store, run.vocabulary, [" mango"])
+    with pytest.raises(BadInput, match=r'"mangos" is no token of this model: near it: " mango"'):
+        by_tokens(run.store, run.vocabulary, ["mangos"])
 
 
 def test_bands_of_density_hold_each_firing_feature_once(session):

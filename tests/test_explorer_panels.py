@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import ipywidgets
+import numpy as np
 import pytest
 from test_explorer import QUICK, Elements
 from test_report import ATTACKS
@@ -94,6 +95,19 @@ def test_two_features_are_compared_the_nearest_first(explorer):
     explorer.compare.other.value = 58
     assert "3 and 58" in explorer.compare.figure.value
     assert "Feature 58" in explorer.compare.windows.value
+
+
+def test_a_feature_that_never_fires_is_looked_at_without_a_fault(explorer, caplog):
+    silent = int(np.flatnonzero(np.asarray(explorer.state.session.run.store.arrays["ref"]) == 0)[0])
+    explorer.choose.feature.value = silent
+    for title in explorer.tabs.titles:
+        open_tab(explorer, title)
+    explorer.save.png.click()
+    assert "there is no strength to steer it at" in explorer.steer.note.value
+    assert explorer.steer.figure.value == ""
+    assert "never active" in explorer.fires.histogram.value
+    assert explorer.choose.note.value == explorer.compare.note.value == explorer.save.note.value == ""
+    assert caplog.records == []
 
 
 def test_features_are_found_and_chosen_from_the_list(explorer):

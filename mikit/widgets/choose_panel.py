@@ -5,7 +5,7 @@ from typing import Any
 import ipywidgets
 
 from mikit.errors import BadInput
-from mikit.widgets.features import BANDS, Found, at_random, by_density, by_tokens, labels
+from mikit.widgets.features import BANDS, Found, at_random, by_density, by_tokens, labels, typed_tokens
 from mikit.widgets.parts import State, busy, column, html, note, row, told
 from mikit.widgets.session import open_session
 
@@ -91,7 +91,7 @@ class ChoosePanel:
         run = self._state.session.run
         if self.tokens.value.strip():
             with told(self.note):
-                self._fill(by_tokens(run.store, run.vocabulary, self.tokens.value))
+                self._fill(by_tokens(run.store, run.vocabulary, typed_tokens(self.tokens.value)))
                 if not self.found.options:
                     raise BadInput("no feature fires on these tokens in the evidence: valid: other tokens")
 

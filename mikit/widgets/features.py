@@ -34,7 +34,19 @@ class Found:
     """A few words for a list; plain text."""
 
 
-def by_tokens(store: EvidenceStore, vocabulary: Vocabulary, typed: str, n: int = SHOWN) -> list[Found]:
+def typed_tokens(typed: str) -> list[str]:
+    """The tokens that somebody types: words, or texts in quotes where a space or a comma belongs to one.
+
+    Raises:
+        BadInput: nothing is typed.
+    """
+    texts = [word["quoted"] or word["plain"] for word in WORDS.finditer(typed)]
+    if not any(texts):
+        raise BadInput('tokens: nothing is typed: valid: words, or texts in quotes such as " for"')
+    return [text for text in texts if text]
+
+
+def by_tokens(store: EvidenceStore, vocabulary: Vocabulary, texts: Sequence[str], n: int = SHOWN) -> list[Found]:
     """Features that fire on some tokens and little else, the best first.
 
     How well the tokens name the feature is the harmonic mean of two shares of the `explain` tokens: of its firings
@@ -43,15 +55,12 @@ def by_tokens(store: EvidenceStore, vocabulary: Vocabulary, typed: str, n: int =
     Args:
         store: where features fire.
         vocabulary: of the model.
-        typed: words, or texts in quotes where a space matters; a word without the space before it will do.
+        texts: the tokens; one without the space before it will do.
         n: how many at most.
 
     Raises:
-        BadInput: nothing is typed, or one of them is no token.
+        BadInput: one of them is no token.
     """
-    texts = [word["quoted"] if word["quoted"] is not None else word["plain"] for word in WORDS.finditer(typed)]
-    if not texts:
-        raise BadInput('tokens: nothing is typed: valid: words, or texts in quotes such as " for"')
     ids = [vocabulary.id_of[token] for token in known_tokens(texts, vocabulary)]
     table, explain = store.table, store.table.in_split("explain")
     on_tokens = np.isin(table.ids, ids) & explain[:, None]

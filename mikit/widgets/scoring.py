@@ -5,6 +5,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from mikit.errors import BadInput
+from mikit.runs.report import null_lines
 from mikit.runs.run import Run
 from mikit.runs.score import Row, explanation_of_row, score
 from mikit.trace import Scored
@@ -13,6 +14,7 @@ from mikit.viz.tokens import KEY
 from mikit.viz.windows import Html
 
 End = Literal["input", "output", "chain"]
+FONT = "13px/1.6 system-ui,sans-serif"
 ENDS: tuple[End, ...] = ("input", "output", "chain")
 
 
@@ -34,24 +36,17 @@ def score_typed(run: Run, explanation: str, output: str) -> Scored:
 
 
 def scored_html(scored: Scored) -> Html:
-    """The verdict of each gate with its reason, and whether explanations that must not pass did."""
+    """The verdict of each gate with its reason, and what explanations that must not pass got."""
     rows = [
         Markup('<tr><td style="padding-right:1em;white-space:nowrap"><b>{} {}</b> {}</td><td>{}</td></tr>').format(
             style.MARKS[getattr(scored.gates, end)], getattr(scored.gates, end), end, visible(scored.gates.reasons[end])
         )
         for end in ENDS
     ]
-    nulls = [
-        Markup(
-            "<tr><td style='padding-right:1em;white-space:nowrap;vertical-align:top'>{}</td><td>{}: input {}, output {}, chain {}</td></tr>"
-        ).format(name.replace("_", " "), visible(null.explanation), *(null.gates.get(end, "none") for end in ENDS))
-        for name, null in scored.nulls.items()
-    ]
-    body = Markup(
-        "<table style='text-align:left;border-collapse:collapse;font:13px/1.6 system-ui,sans-serif'>{}</table>"
+    verdicts = Markup("<table style='text-align:left;border-collapse:collapse;font:{}'>{}</table>").format(
+        FONT, Markup("").join(rows)
     )
-    shown = body.format(Markup("").join(rows))
-    if nulls:
-        why = Markup('<div style="{}">Explanations that must not pass, judged the same way:</div>').format(KEY)
-        shown += why + body.format(Markup("").join(nulls))
-    return Html(shown)
+    nulls = Markup("").join(
+        Markup("<div style='{}'>{}</div>").format(KEY, visible(line)) for line in null_lines(scored.nulls)
+    )
+    return Html(verdicts + nulls)
