@@ -69,7 +69,7 @@ sweep: setup ## PARAMS=params/sweep-planted.yaml many features, resumable, with 
 
 # From the checkout, not from notebooks/: what runs write lies beside it, and the index links to it.
 lab: setup ## JupyterLab, opened on the index notebook
-	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" notebooks/index.ipynb
+	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/index.ipynb
 
 lessons: setup ## FOLDER=… copies of the lessons for learners, without solutions; outputs/lessons if not said
 	$(BIN)/mikit lessons $(FOLDER)
