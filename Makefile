@@ -31,7 +31,7 @@ STRIP := $(BIN)/nbstripout --keep-id --extra-keys \
 	"metadata.papermill cell.metadata.papermill metadata.widgets metadata.language_info.version"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo sweep lab lessons serve calibrate report test test-slow test-browser lint types format strip bench clean
+.PHONY: help setup demo sweep lab lessons serve calibrate report test test-slow test-browser screenshots lint types format strip bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; \
@@ -67,8 +67,9 @@ sweep: PARAMS := params/sweep-planted.yaml
 sweep: setup ## PARAMS=params/sweep-planted.yaml many features, resumable, with one report (docs/sweeps.md)
 	$(BIN)/mikit sweep $(PARAMS)
 
+# From the checkout, not from notebooks/: what runs write lies beside it, and the index links to it.
 lab: setup ## JupyterLab, opened on the index notebook
-	$(BIN)/jupyter lab notebooks/index.ipynb
+	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/index.ipynb
 
 lessons: setup ## FOLDER=… copies of the lessons for learners, without solutions; outputs/lessons if not said
 	$(BIN)/mikit lessons $(FOLDER)
@@ -94,6 +95,10 @@ test-slow: setup ## tests that take minutes: kills, whole runs of the embedded m
 test-browser: setup ## tests in headless Chromium; CHROMIUM=… says where it is
 	@test -x "$(CHROMIUM)" || { echo "test-browser: no Chromium at $(CHROMIUM): install it (Debian: apt-get install chromium) or say CHROMIUM=/path/to/it" >&2; exit 1; }
 	$(BIN)/pytest -m browser || $(NONE_MARKED)
+
+screenshots: setup ## the pictures of JupyterLab in docs/, made anew; CHROMIUM=… as for the tests
+	@test -x "$(CHROMIUM)" || { echo "screenshots: no Chromium at $(CHROMIUM)" >&2; exit 1; }
+	$(BIN)/pytest -m browser tests/screenshots.py
 
 lint: setup ## ruff: faults, import order, format
 	$(BIN)/ruff check

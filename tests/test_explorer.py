@@ -251,7 +251,9 @@ def test_a_typed_explanation_gets_the_verdict_of_mikit_score(session, look):
     theirs = mikit.score_explanation(model="planted", feature=3, **sentences, **QUICK)
     assert mine.gates == theirs.gates
     assert mine.input_score == theirs.input_score
-    assert stages[:4] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert [each for each in stages if each[1]][:4] == [(0, 4), (1, 4), (2, 4), (3, 4)], (
+        "besides steps of unknown length"
+    )
     assert "fail</b> input" in scored_html(mine)
     assert "gate" in plot_scored(mine).axes[0].get_xlabel()
 

@@ -15,7 +15,18 @@ import mikit
 PACKAGE = Path(mikit.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-FOUNDATION = {"errors", "files", "frames", "paths", "progress", "settings", "settings_sources", "strict_yaml", "trace"}
+FOUNDATION = {
+    "errors",
+    "files",
+    "frames",
+    "frontend",
+    "paths",
+    "progress",
+    "settings",
+    "settings_sources",
+    "strict_yaml",
+    "trace",
+}
 """Known to everybody, and knowing only each other."""
 KNOWS = {
     "targets": {"targets"},
@@ -31,7 +42,7 @@ KNOWS = {
     "calibration": {"calibration", "runs", "gates", "experiments", "explainers", "evidence", "targets"},
     "runs": {"runs", "refine", "llm", "gates", "viz", "experiments", "explainers", "evidence", "targets"},
     # four tasks that know nothing of the pipeline, pictures in the house's style
-    "tasks": {"tasks", "viz.style"},
+    "tasks": {"tasks", "viz.style", "viz.text"},
     # of the tasks a sandbox knows how a model is built, and nothing that could make an instance
     "sandbox": {"sandbox", "tasks.models"},
     "arena": {"arena", "sandbox", "tasks"},

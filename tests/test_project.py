@@ -1,12 +1,9 @@
-"""The checkout itself: notebooks ready to be read and run, and files that agree with one another."""
+"""The checkout itself: files that agree with one another."""
 
-import ast
-import json
 import re
 import subprocess
 import tomllib
 from itertools import chain
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,11 +11,6 @@ import yaml
 from mikit import paths
 from mikit.runs.fetch import DATA
 
-NOTEBOOKS = sorted(path for path in paths.notebooks().rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
-WITHOUT_PARAMETERS = {"index.ipynb"}
-CELL_LINES = 25
-DEFINITION_LINES = 5
-"""A function in a notebook may be a line or two under its name; more belongs in the library."""
 FILE_BYTES = 20_000_000
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 FROM_PIP_UNDER_CONDA = {"gguf", "openenv", "playwright", "pyseccomp", "sae-lens"}
@@ -36,45 +28,6 @@ def all_requirements() -> set[str]:
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     listed = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     return {name_of(requirement) for requirement in listed}
-
-
-def source(cell: dict) -> str:
-    return "".join(cell["source"])
-
-
-def definitions(cell: dict) -> list[str]:
-    """Functions and classes of more than a few lines; a cell with magics is not Python and holds none."""
-    try:
-        tree = ast.parse(source(cell))
-    except SyntaxError:
-        return []
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found = [node for node in ast.walk(tree) if isinstance(node, kinds)]
-    return [node.name for node in found if node.end_lineno - node.lineno + 1 > DEFINITION_LINES]
-
-
-@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.relative_to(paths.notebooks()).as_posix())
-def notebook(request) -> tuple[Path, list[dict]]:
-    return request.param, json.loads(request.param.read_text("utf-8"))["cells"]
-
-
-def test_a_notebook_has_one_cell_of_parameters(notebook):
-    path, cells = notebook
-    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
-    assert len(tagged) == (0 if path.name in WITHOUT_PARAMETERS else 1)
-
-
-def test_a_notebook_is_committed_as_if_never_run(notebook):
-    _, cells = notebook
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code), "run `make strip`"
-
-
-def test_a_notebook_has_short_cells_and_leaves_the_work_to_the_library(notebook):
-    _, cells = notebook
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert [source(cell) for cell in code if len(source(cell).splitlines()) > CELL_LINES] == []
-    assert [name for cell in code for name in definitions(cell)] == []
 
 
 def test_no_file_is_large():

@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from mikit import paths
 from mikit.errors import BadInput
+from mikit.progress import working
 from mikit.settings import Params
 from mikit.targets.base import Target
 
@@ -58,8 +59,9 @@ def estimate_evidence(target: Target, params: Params) -> "tuple[Estimate, Path, 
     """
     from mikit.evidence.scan import estimate
 
-    corpus, params, folder = _place(target, params)
-    return estimate(target, corpus, params), folder, folder.exists()
+    with working("measuring on a few batches how long it will take"):
+        corpus, params, folder = _place(target, params)
+        return estimate(target, corpus, params), folder, folder.exists()
 
 
 def _place(target: Target, params: Params) -> "tuple[Corpus, Params, Path]":

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from mikit import paths
+from mikit.progress import working
 from mikit.runs.doctor import Finding
 from mikit.runs.freshness import STEPS
 from mikit.trace import StepFile, Trace
@@ -15,6 +16,11 @@ OLD_RUN = "run it again with the same parameters: what is whole is kept"
 
 def examine_outputs() -> list[Finding]:
     """A finding for each fault, after one that counts the runs; nothing is changed."""
+    with working("looking through the outputs folder"):
+        return _examined()
+
+
+def _examined() -> list[Finding]:
     runs = [folder for folder in sorted(paths.outputs().glob("layer-*/feature-*/*")) if _is_run(folder)]
     finished = sum((folder / "trace.json").is_file() for folder in runs)
     count = Finding("runs", "ok", f"{len(runs)} in {paths.outputs()}, {finished} finished")

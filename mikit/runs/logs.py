@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from mikit.progress import working
 
 log = logging.getLogger(__name__)
 LOUD = ("papermill", "nbclient", "traitlets", "asyncio")
@@ -39,10 +38,7 @@ def configure_logging(debug: bool = False) -> None:
 @contextlib.contextmanager
 def timed(what: str) -> Iterator[None]:
     """Show a running clock on a terminal while the block runs; log how long it took when it ends well."""
-    console = Console(file=sys.stderr)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     started = time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        progress.add_task(what, total=None)
+    with working(what, logs=False):
         yield
     log.info("%s: %.1f s", what, time.monotonic() - started)

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from mikit import viz
 from mikit.files import write_text
+from mikit.progress import working
 from mikit.settings import Protocol
 from mikit.trace import (
     Estimate,
@@ -103,7 +104,8 @@ def null_lines(nulls: Mapping[str, Null]) -> list[str]:
 
 def write_report(trace: Trace, path: Path) -> None:
     """Write the page of a trace, atomically."""
-    write_text(path, report_html(trace))
+    with working("drawing the report"):
+        write_text(path, report_html(trace))
 
 
 def report_html(trace: Trace) -> str:

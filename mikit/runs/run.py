@@ -22,6 +22,7 @@ from mikit.evidence.vocabulary import Vocabulary, vocabulary_of
 from mikit.experiments.setting import Setting
 from mikit.explainers import get_explainer
 from mikit.explainers.base import Explainer, Tokenization
+from mikit.progress import working
 from mikit.runs.directory import RunDirectory
 from mikit.settings import Params, Protocol, make_params
 from mikit.targets import Options, Target, load_target
@@ -37,6 +38,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
 _loaded: list["weakref.ref[Target]"] = []
+STEP_NAMES = (
+    "where the feature fires",
+    "what makes it fire",
+    "texts that would prove it wrong",
+    "input scores",
+    "intervention",
+    "what it does",
+    "output scores",
+    "causal checks",
+    "the verdict",
+)
+"""What each step does, as its progress is named."""
 
 
 @lru_cache(maxsize=2)
@@ -191,7 +204,7 @@ class Run:
     def timed(self, step: int, work: Callable[[], R]) -> R:
         """Do a step's work: it is timed and accounted for, and what it finds is kept for `record`."""
         started_at, start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-        with self.accounted(step) as purposes:
+        with self.accounted(step) as purposes, working(f"step {step} of 9, {STEP_NAMES[step - 1]}", logs=False):
             result = work()
         self._done[step] = _Done(result, time.monotonic() - start, started_at, dict(purposes))
         return result

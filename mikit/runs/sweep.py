@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from mikit import paths
 from mikit.errors import BadInput, Stopped
 from mikit.files import value_hash
+from mikit.progress import working
 from mikit.runs import work
 from mikit.runs.directory import RunDirectory
 from mikit.runs.engine import PREFLIGHT
@@ -183,7 +184,8 @@ def choose_features(sweep: Sweep, pool: Executor) -> list[Key]:
     keys: list[Key] = []
     for layer in dict.fromkeys(sweep.spec.layers):
         job = sweep.job((layer, 0)) | {"features": sweep.spec.features.model_dump(mode="json")}
-        keys += [(layer, feature) for feature in pool.submit(work.prepare, job).result()]
+        with working(f"loading layer {layer} and choosing features; the first time a corpus is read"):
+            keys += [(layer, feature) for feature in pool.submit(work.prepare, job).result()]
     return keys
 
 

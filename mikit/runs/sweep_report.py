@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from mikit import paths, viz
 from mikit.errors import BadInput
 from mikit.files import write_text
+from mikit.progress import working
 from mikit.runs import sweep_table as tables
 from mikit.runs.manifest import Manifest, read_manifest
 from mikit.runs.sweep_table import Row, Table
@@ -48,8 +49,9 @@ def write_sweep_report(folder: Path) -> list[str]:
     if manifest is None:
         raise BadInput(f"{folder} holds no manifest.json: valid: the folder of a sweep, {paths.outputs()}/sweeps/NAME")
     table = tables.read_table(manifest)
-    write_text(folder / "report.html", sweep_html(table, manifest, folder))
-    files = tables.write_files(table, folder)
+    with working("drawing the report"):
+        write_text(folder / "report.html", sweep_html(table, manifest, folder))
+        files = tables.write_files(table, folder)
     lines = rate_lines(table)
     return [*lines, *(f"{path.suffix[1:]:<8}{path}" for path in files), f"report: {folder / 'report.html'}"]
 

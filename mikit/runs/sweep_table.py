@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from mikit import paths
 from mikit.experiments.statistics import wilson
 from mikit.files import atomic_path
+from mikit.progress import track
 from mikit.runs.manifest import Entry, Manifest
 from mikit.runs.score import all_pass, expected_false_passes_of, write_table
 from mikit.trace import Meta, Proportion, Record
@@ -81,7 +82,7 @@ def read_table(manifest: Manifest) -> Table:
     """The table of a sweep; a trace that is torn counts as absent, and is logged."""
     rows: list[Row] = []
     seconds: dict[str, list[float]] = {}
-    for entry in manifest.entries:
+    for entry in track(manifest.entries, "reading the runs", len(manifest.entries), unit="runs"):
         row, steps = _row(entry)
         rows.append(row)
         for step, taken in steps.items():

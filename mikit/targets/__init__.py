@@ -2,6 +2,7 @@
 
 from mikit import paths
 from mikit.errors import BadInput, one_of
+from mikit.progress import working
 from mikit.targets.base import LanguageModel, Target
 from mikit.targets.options import Options
 
@@ -23,7 +24,11 @@ def load_target(name: str, layer: int | None = None, options: Options | None = N
     Raises:
         BadInput: unknown name, a layer without an SAE, weights that are not installed, or an SAE that does not fit.
     """
-    options = options or Options()
+    with working(f"loading {name}"):
+        return _load(name, layer, options or Options())
+
+
+def _load(name: str, layer: int | None, options: Options) -> Target:
     if name not in NAMES:
         from mikit.targets import pretrained
 

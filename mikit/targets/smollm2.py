@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from mikit import paths
 from mikit.errors import BadInput, MikitError
 from mikit.files import file_hash, value_hash, write_json
+from mikit.progress import working
 from mikit.targets.anatomy import hook_path
 from mikit.targets.base import LanguageModel, Target
 from mikit.targets.options import Device, Dtype, Options
@@ -57,7 +58,10 @@ def _convert(source: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".converting-") as scratch:
+    with (
+        working(f"making the weights of {NAME} ready for use, which happens once"),
+        tempfile.TemporaryDirectory(dir=folder.parent, prefix=".converting-") as scratch,
+    ):
         temporary = Path(scratch) / folder.name
         read = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
         config = copy.deepcopy(read.config)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mikit.errors import MikitError
 from mikit.files import write_text
+from mikit.progress import track
 from mikit.tasks.grading import Grade
 from mikit.tasks.submissions import Submission, grade_submission, read
 
@@ -28,7 +29,8 @@ class Graded:
 def grade_files(files: Sequence[Path]) -> list[Graded]:
     """Grade all files; a faulty one says what is wrong with it and does not stop the others."""
     graded = []
-    for file in _expanded(files):
+    expanded = list(_expanded(files))
+    for file in track(expanded, "grading", len(expanded), unit="files"):
         submission = None
         try:
             submission = read(file)

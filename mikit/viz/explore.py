@@ -39,7 +39,7 @@ def plot_histogram(values: Float[np.ndarray, " n"], tau: float, ref: float, n_to
     if len(firing) < len(values):
         axes.hist(values[values < tau], bins=edges, label="hatched: below tau, the grey zone", **grey)
     axes.hist(firing, bins=edges, color=style.HOT, label="plain: fires")
-    axes.set(xlabel="activation of a token, in units of the residual stream", ylabel="tokens", yscale="log")
+    axes.set(xlabel="activation of a token, SAE units", ylabel="number of tokens", yscale="log")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0.5)
     plain(axes.yaxis)
@@ -151,6 +151,6 @@ def plot_overlap(overlap: Overlap) -> Figure:
         empty(values, "neither is ever active")
         return figure
     values.plot(overlap.values[:, 0], overlap.values[:, 1], "o", color=style.THIRD, markersize=3, alpha=0.5)
-    values.set(xlabel=f"activation of {first}", ylabel=f"activation of {second}")
+    values.set(xlabel=f"activation of {first}, SAE units", ylabel=f"activation of {second}, SAE units")
     values.grid()
     return figure

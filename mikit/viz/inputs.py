@@ -10,11 +10,11 @@ from mikit.settings import Protocol
 from mikit.trace import GATED_STRATA, STRATA, InputScore, LensToken, Observation, Proportion, ScoredCase
 from mikit.viz import style
 from mikit.viz.style import bars, empty, interval, panels, percent, plain, reference, styled
-from mikit.viz.text import token_label
+from mikit.viz.text import drawable, token_label
 
 WINDOW_KINDS = {
     "top": ("strongest", style.FEATURE, "o"),
-    "quantile": ("over the quantiles", style.CONTROLS["random_live"], "o"),
+    "quantile": ("over the quantiles", style.CONTROLS["random_live"], "D"),
     "silent_trigger": ("silent, with a trigger", style.SECOND, "v"),
     "silent_random": ("silent, at random", style.OTHER, "s"),
 }
@@ -43,7 +43,7 @@ def plot_activations(observation: Observation) -> Figure:
         empty(tokens, "no token of the windows shown\nhas an activation above 0")
     else:
         tokens.hist(values, bins=40, color=style.HOT)
-        tokens.set(xlabel="activation of a token", ylabel="tokens in the windows shown", yscale="log")
+        tokens.set(xlabel="activation of a token, SAE units", ylabel="number of tokens in the windows", yscale="log")
         tokens.set_title(
             f"{np.mean(values < observation.tau):.0%} of non-zero activations are below tau", color=style.MUTED
         )
@@ -76,7 +76,7 @@ def _peaks(axes: Axes, observation: Observation) -> None:
         start += len(values)
     if not start:
         return empty(axes, "no windows")
-    axes.set(xlabel="window, ranked in its group", ylabel="peak activation")
+    axes.set(xlabel="windows, ranked in their group", ylabel="peak activation, SAE units")
     axes.set_title("peak of each window shown", color=style.MUTED)
     axes.grid(axis="y")
     return _scale(axes, observation, vertical=False)
@@ -94,7 +94,7 @@ def plot_logit_lens(observation: Observation, n: int = 12) -> Figure:
     first = ", ".join(token_label(token.token) for token in observation.promoted[:3])
     title = f"Read through the unembedding, the direction points to {first}" if first else "The logit lens is empty"
     return token_pair(
-        title, observation.promoted[:n], observation.suppressed[:n], "logit", ("points to", "points away from")
+        title, observation.promoted[:n], observation.suppressed[:n], "logit, nats", ("points to", "points away from")
     )
 
 
@@ -118,7 +118,7 @@ def plot_input_scores(scores: Sequence[InputScore], protocol: Protocol | None = 
     """Coverage, rejection by stratum and recall of each hypothesis, with Wilson intervals and the gates' lines.
 
     Args:
-        scores: at most three are told apart by colour.
+        scores: told apart by colour and marker.
         protocol: where the gates stand; the default one if not given.
     """
     protocol = protocol or Protocol()
@@ -127,14 +127,13 @@ def plot_input_scores(scores: Sequence[InputScore], protocol: Protocol | None = 
         empty(axes, "no hypothesis was scored")
         return figure
     offsets = (np.arange(len(scores)) - (len(scores) - 1) / 2) * min(0.26, 0.7 / len(scores))
-    colors = (style.FEATURE, style.SECOND, style.THIRD)
     for i, (score, offset) in enumerate(zip(scores, offsets, strict=True)):
-        color = colors[i % len(colors)]
+        color, marker = style.series(i)
         for y, (name, gate) in enumerate(_rows(protocol)):
-            interval(axes, _shares(score)[name], y + offset, color)
+            interval(axes, _shares(score)[name], y + offset, color, marker)
             if gate is not None and i == 0:
                 axes.plot([gate, gate], [y - 0.45, y + 0.45], color=style.INK, linewidth=1.6)
-        axes.plot([], [], "o", color=color, label=f"{score.hypothesis} on {score.split}")
+        axes.plot([], [], marker, color=color, linestyle="", label=f"{drawable(score.hypothesis)} on {score.split}")
     axes.plot([], [], "|", color=style.INK, markersize=10, markeredgewidth=1.6, label="gate")
     _label_rows(axes, [name for name, _ in _rows(protocol)], _shares(scores[0]))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(scores) + 1, borderpad=0)
@@ -204,9 +203,10 @@ def plot_case_activations(score: InputScore, tau: float) -> Figure:
     labels = [f"{GROUPS[group]}\nn {len(cases)}" for group, cases in groups.items()]
     axes.set_xticks(range(len(GROUPS)), labels)
     axes.tick_params(axis="x", length=0)
-    axes.set(xlim=(-0.5, len(GROUPS) - 0.3), ylabel="largest activation in the text")
+    axes.set(xlim=(-0.5, len(GROUPS) - 0.3), ylabel="largest activation, SAE units")
     axes.set_title(
-        f"{score.hypothesis} on {score.split}; filled: as predicted, open: against the prediction", color=style.MUTED
+        f"{drawable(score.hypothesis)} on {score.split}; filled: as predicted, open: against the prediction",
+        color=style.MUTED,
     )
     axes.grid(axis="y")
     reference(axes, tau, f"tau {tau:.3g}", vertical=False)

@@ -18,6 +18,7 @@ CONTROL_NAMES = {
     "random_live": "random live features",
     "random_direction": "random directions",
 }
+MARKERS = {"near": "s", "random_live": "o", "random_direction": "v"}
 
 
 @styled
@@ -79,7 +80,7 @@ def plot_controls(intervention: Intervention) -> Figure:
         axes.plot(kl, 0, "D", color=style.FEATURE, markersize=8)
     for y, kind in enumerate(CONTROL_NAMES, start=1):
         values = [control.kl for control in intervention.controls if control.kind == kind]
-        axes.plot(values, [y] * len(values), "o", color=style.CONTROLS[kind], markersize=7, alpha=0.8)
+        axes.plot(values, [y] * len(values), MARKERS[kind], color=style.CONTROLS[kind], markersize=7, alpha=0.8)
     near = [control.cosine for control in intervention.controls if control.kind == "near"]
     cosines = f"\ncosine {min(near):.2f} to {max(near):.2f}" if near else ""
     axes.set_yticks(range(4), ["the feature", CONTROL_NAMES["near"] + cosines, *list(CONTROL_NAMES.values())[1:]])
@@ -103,7 +104,7 @@ def plot_token_effects(intervention: Intervention, n: int = 12) -> Figure:
 
 @styled
 def plot_output_score(score: OutputScore, protocol: Protocol | None = None) -> Figure:
-    """The tokens most moved beside matched distractors, coloured where the hypothesis claims them, and the score."""
+    """The tokens most moved beside matched distractors, hatched where the hypothesis claims them, and the score."""
     gate = (protocol or Protocol()).gate_output
     title = (
         f"{score.hypothesis} claims {len(score.hits)} of the {len(score.targets)} tokens most moved "
@@ -124,7 +125,9 @@ def plot_output_score(score: OutputScore, protocol: Protocol | None = None) -> F
 def _score(axes: Axes, score: OutputScore, gate: float) -> None:
     """The score on its whole range: 0 is what ticking all, none or at random scores."""
     interval(axes, score.score, 0, style.FEATURE)
-    axes.set(xlim=(-1.02, 1.02), ylim=(-1, 1), xlabel="score: true less false positive rate, with 95% interval")
+    axes.set(
+        xlim=(-1.02, 1.02), ylim=(-1, 1), xlabel="score: share of hits less that of false alarms, with 95% interval"
+    )
     axes.set_yticks([0], [f"{score.split}, n {score.score.n} prompts"])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -138,7 +141,8 @@ def _claimed(axes: Axes, tokens: Sequence[LensToken], claimed: Sequence[str], co
         empty(axes, f"{name}: none")
         return
     colors = [color if token.token in claimed else style.OTHER for token in tokens]
-    bars(axes, [token_label(token.token) for token in tokens], [token.value for token in tokens], colors)
+    hatches = [style.CLAIMED if token.token in claimed else "" for token in tokens]
+    bars(axes, [token_label(token.token) for token in tokens], [token.value for token in tokens], colors, hatches)
     axes.tick_params(axis="y", labelsize=7.5)
     axes.set_xlabel("change of log-probability, nats")
-    axes.set_title(f"{name}; in colour: claimed", color=style.MUTED)
+    axes.set_title(f"{name}; hatched: claimed", color=style.MUTED)

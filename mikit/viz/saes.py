@@ -27,7 +27,7 @@ def plot_density(density: Float[np.ndarray, " d_sae"]) -> Figure:
         return figure
     edges = np.logspace(np.floor(np.log10(alive.min())), 0, 50)
     axes.hist(alive, bins=edges, color=style.HOT)
-    axes.set(xscale="log", xlabel="density: share of tokens at which the latent is active", ylabel="latents")
+    axes.set(xscale="log", xlabel="density: share of tokens at which the latent is active", ylabel="number of latents")
     plain(axes.xaxis, subs=(1.0,))
     axes.grid(axis="y")
     median = float(np.median(alive))

@@ -25,6 +25,7 @@ THEMED = {
     style.VERDICTS["fail"]: "--fail",
 }
 """Colours of a figure, and the CSS variable that a page may set instead."""
+THEMED |= {style.DARK[color]: variable for color, variable in THEMED.items() if color in style.DARK}
 
 
 def inline_svg(figure: Figure, label: str) -> Markup:

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from mikit.viz import style
 from mikit.viz.style import bars, empty, panels, reference, styled
+from mikit.viz.text import drawable
 
 BINS = 20
 
@@ -25,11 +26,11 @@ def plot_distributions(title: str, values: Mapping[str, Sequence[float]], gates:
             empty(panel, "not measured")
             continue
         panel.hist(found, bins=BINS, range=(min(0.0, *found), 1.0), color=style.FEATURE)
-        panel.set_xlabel(name.replace("_", " "))
+        panel.set_xlabel(f"{name.replace('_', ' ')}, share")
         panel.grid(axis="y")
         if name in gates:
             reference(panel, gates[name], "gate")
-    axes[0].set_ylabel("features")
+    axes[0].set_ylabel("number of features")
     return figure
 
 
@@ -45,6 +46,6 @@ def plot_step_seconds(title: str, seconds: Mapping[str, float]) -> Figure:
     if not seconds:
         empty(axes, "no step was timed")
         return figure
-    bars(axes, list(seconds), list(seconds.values()), style.FEATURE)
-    axes.set_xlabel("seconds, median over features")
+    bars(axes, [drawable(name) for name in seconds], list(seconds.values()), style.FEATURE)
+    axes.set_xlabel("median over features, seconds")
     return figure

@@ -17,6 +17,10 @@ def visible(text: str) -> str:
     return "".join(map(_seen, text))
 
 
+def _has_shape(character: str) -> bool:
+    return ord(character) in _glyphs() and unicodedata.category(character) not in UNSEEN
+
+
 def _seen(character: str) -> str:
     if character in SYMBOLS:
         return SYMBOLS[character]
@@ -30,7 +34,12 @@ def drawable(text: str, longest: int = 24) -> str:
     short = visible(text)
     if len(short) > longest:
         short = short[: longest - 1] + "…"
-    return "".join(c if ord(c) in _glyphs() else f"\\u{ord(c):04x}" for c in short)
+    return in_glyphs(short)
+
+
+def in_glyphs(text: str) -> str:
+    """The text in glyphs that the font has, others as their code points; lines stay lines."""
+    return "".join(c if c == "\n" or _has_shape(c) else f"\\u{ord(c):04x}" for c in text)
 
 
 def token_label(token: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from mikit.settings import Protocol
 from mikit.trace import CHECKS, Chain, Check, Estimate, Gates, GateVerdict, Meta, Proportion, Scored, Trace
@@ -15,11 +15,8 @@ from mikit.viz.text import drawable
 
 FEW = 4
 """Bars whose names fit below them."""
-CONTROL_COLORS = {
-    "near": style.CONTROLS["near"],
-    "live": style.CONTROLS["random_live"],
-    "random": style.CONTROLS["random_direction"],
-}
+CONTROL_KINDS = {"near": "near", "live": "random_live", "random": "random_direction"}
+"""The kind of control, by the word that the name of its bar begins with."""
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -40,8 +37,12 @@ def plot_checks(chain: Chain) -> Figure:
             _check(panel, checks[name])
         else:
             empty(panel, f"{name.replace('_', ' ')}\nnot run")
-    axes[0].set_ylabel("contrast, nats" if checks else "")
-    kinds = [Line2D([], [], marker="s", linestyle="", color=color) for color in style.CONTROLS.values()]
+    if checks:
+        figure.supylabel("contrast, nats", fontsize=8.5, color=style.MUTED)
+    kinds = [
+        Patch(facecolor=color, edgecolor=style.PAPER, linewidth=0, hatch=2 * style.HATCHES[kind])
+        for kind, color in style.CONTROLS.items()
+    ]
     if any(len(check.bars) > FEW for check in chain.checks):
         names = ["near neighbours", "random live features", "random directions"]
         figure.legend(kinds, names, loc="outside lower right", ncols=3, title=None)
@@ -61,11 +62,12 @@ def _check(axes: Axes, check: Check) -> None:
     places = range(len(names))
     if all(NUMBER.fullmatch(name) for name in names):
         axes.plot(places, values, "o-", color=color, linewidth=1.8, markersize=5)
-        axes.set_xlabel("dose, x ref")
+        axes.set_xlabel("dose, multiples of ref")
     else:
-        axes.bar(places, values, color=[_beside(name, color) for name in names], width=0.78)
+        drawn = axes.bar(places, values, color=[_beside(name, color) for name in names], width=0.78)
+        style.hatch(drawn, [style.HATCHES.get(CONTROL_KINDS.get(name.split(" ")[0], ""), "") for name in names])
         axes.set_xlabel("" if len(names) <= FEW else f"beside {len(names) - 1} controls")
-    # more names than fit below are told apart by colour alone
+    # more names than fit below are told apart by colour and hatching
     labels = [drawable(name).replace(" ", "\n") for name in names] if len(names) <= FEW else [""] * len(names)
     axes.set_xticks(places, labels)
     axes.axhline(0, color=style.INK, linewidth=0.8)
@@ -74,7 +76,8 @@ def _check(axes: Axes, check: Check) -> None:
 
 def _beside(name: str, color: str) -> str:
     """The colour of a bar: the verdict's for the feature, else that of the kind of control that its name begins with."""
-    return CONTROL_COLORS.get(name.split(" ")[0], color)
+    kind = CONTROL_KINDS.get(name.split(" ")[0])
+    return style.CONTROLS[kind] if kind else color
 
 
 @styled
@@ -116,7 +119,7 @@ def _gates(title: str, rows: Sequence[Row]) -> Figure:
     axes.tick_params(axis="y", length=0)
     lowest = min([0.0, *(v.low for _, v, *_ in rows if v and v.low is not None)])
     axes.set(
-        xlim=(lowest - 0.02, 1.2), ylim=(len(rows) - 0.4, -0.6), xlabel="value with 95% interval; upright bar: gate"
+        xlim=(lowest - 0.02, 1.2), ylim=(len(rows) - 0.4, -0.6), xlabel="share, with 95% interval; upright bar: gate"
     )
     axes.set_xticks([tick for tick in (-1, -0.5, 0, 0.25, 0.5, 0.75, 1) if tick >= lowest])
     axes.grid(axis="x")

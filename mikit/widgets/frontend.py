@@ -1,27 +1,10 @@
 """Whether somebody sits before this kernel who can see and move widgets."""
 
 import importlib.util
-from typing import Any
+
+from mikit.frontend import is_watched
 
 
 def has_front_end() -> bool:
-    """Whether the cell that runs was sent by a front end, such as JupyterLab, Notebook 7 or VS Code.
-
-    A front end draws a cell's output in a place of the page, so its request to execute carries the id of the cell in the
-    message's metadata (`cellId`). nbclient, on which papermill, nbmake, `jupyter execute` and nbconvert stand, sends
-    none. Environment variables don't tell: a kernel that papermill starts from a notebook's terminal inherits those of
-    JupyterLab. False too without a kernel, and where ipywidgets is not installed.
-    """
-    if importlib.util.find_spec("ipywidgets") is None:
-        return False
-    return bool(_request().get("metadata", {}).get("cellId"))
-
-
-def _request() -> dict[str, Any]:
-    """The message that this kernel is answering; empty where there is no kernel."""
-    try:
-        from IPython.core.getipython import get_ipython
-    except ModuleNotFoundError:
-        return {}
-    kernel = getattr(get_ipython(), "kernel", None)
-    return (kernel.get_parent() or {}) if kernel is not None else {}
+    """Whether the cell that runs was sent by a front end, as `mikit.frontend` tells, and ipywidgets is installed."""
+    return importlib.util.find_spec("ipywidgets") is not None and is_watched()
