@@ -310,6 +310,19 @@ def test_the_ledger_says_what_the_server_counted(tmp_path):
     assert cost.usd is None
 
 
+def test_a_reply_that_was_kept_and_not_yet_written_down_at_a_kill_is_counted_later_and_once(tmp_path, monkeypatch):
+    with scripted(lambda _: GOOD) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "paid", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                client(server, tmp_path).ask(question())
+        for _ in range(3):
+            asking = client(server, tmp_path)
+            assert asking.ask(question()) == asking.ask(question()) == GOOD
+            assert asking.ledger.spent_tokens == server.paid_tokens == 110
+            assert asking.ledger.sent == len(server.requests) == 1
+
+
 def test_a_ledger_is_priced_as_by_hand(tmp_path):
     ledger = Ledger(prices={"m*": Price(prompt=2.0, cached=0.5, completion=8.0)})
     asked = question()

@@ -84,7 +84,11 @@ class Client:
             LlmUnusable: too many questions in a row went unanswered.
         """
         key = question.key(self.base_url)
-        reply = self.cache.get(key, outages=self.replay) or self._paid(question, key)
+        reply = self.cache.get(key, outages=self.replay)
+        if reply is None:
+            reply = self._paid(question, key)
+        elif not reply.failure:
+            self.ledger.settle(question, key, reply)
         try:
             if reply.failure:
                 raise LlmFailure(reply.failure, reply.detail)  # type: ignore[arg-type]
@@ -226,13 +230,13 @@ class Client:
         if self._stopped is not None:
             raise self._stopped
         ledger = self.ledger
-        if self.token_budget is not None and ledger.spent_tokens >= self.token_budget:
-            raise BudgetSpent(f"{ledger.spent_tokens} of {self.token_budget} tokens are spent")
+        if self.token_budget is not None and ledger.most_tokens >= self.token_budget:
+            raise BudgetSpent(f"{ledger.most_tokens} of {self.token_budget} tokens are spent")
         if self.money_budget is not None:
             if ledger.unpriced:
                 self._stop(BadInput("llm_money_budget: the model has no price: add it to the file of llm_prices"))
-            if ledger.spent_usd >= self.money_budget:
-                raise BudgetSpent(f"{ledger.spent_usd:.4f} of {self.money_budget:g} dollars are spent")
+            if ledger.most_usd >= self.money_budget:
+                raise BudgetSpent(f"{ledger.most_usd:.4f} of {self.money_budget:g} dollars are spent")
 
     def _stop(self, error: Exception) -> NoReturn:
         """End this and every further question in the same way: one that can't be answered is not asked again."""
