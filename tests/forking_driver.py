@@ -44,6 +44,11 @@ class Driver:
         self.process.stdout.close()
 
 
+def _say(word):
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
 def main():
     import mikit
     from mikit.runs import open_run
@@ -51,7 +56,7 @@ def main():
     for name in WARM:
         importlib.import_module(name)
     open_run(**json.loads(sys.argv[1])).store  # noqa: B018  loads the target and makes the evidence
-    print("ready", flush=True)
+    _say("ready")
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
@@ -63,8 +68,8 @@ def main():
                 traceback.print_exc()
             finally:
                 os._exit(status)
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        _say(pid)
+        _say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 if __name__ == "__main__":
