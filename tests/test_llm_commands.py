@@ -39,6 +39,7 @@ def test_a_run_on_tokens_behind_bos_needs_a_scan_and_then_ends(tmp_path, capsys)
     assert "prompt-0001" in capsys.readouterr().out
     trace = mikit.explain_feature(**settings)
     assert trace.meta.status == "complete" and trace.input_round.observation.source == "bos_token"
+    assert trace.meta.gate_pass.all_pass, trace.meta.gate_pass.reasons
     assert trace.input_round.observation.notes
 
 
