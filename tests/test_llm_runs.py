@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,10 @@ import pytest
 from llm_server import scripted
 from planted_lab import TRUTH
 from planted_writer import PerfectWriter
+
+from mikit.cli import main
+from mikit.targets.smollm2 import weights_folder
+from mikit.trace import Trace
 
 pytestmark = pytest.mark.slow
 FEATURE = TRUTH["fruits"].index
@@ -52,36 +57,43 @@ def trace(outputs, run):
     return json.loads((outputs / "layer-0" / f"feature-{FEATURE}" / run / "trace.json").read_text())
 
 
-def test_a_run_against_a_served_small_model_ends_whatever_it_answers(outputs, tmp_path, smollm2):
+@pytest.mark.smollm2
+def test_a_run_against_a_served_small_model_ends_whatever_it_answers(outputs, tmp_path, capsys):
     """Weak answers are typed failures or failed gates, never a crash."""
-    served = tmp_path / "model"
-    smollm2.model.save_pretrained(served)
-    smollm2.tokenizer.save_pretrained(served)
-    if not getattr(smollm2.tokenizer, "chat_template", None):
-        pytest.skip("the tokenizer has no chat template to serve")
-    port = 18000 + os.getpid() % 1000
-    log = (tmp_path / "serve.log").open("wb")
-    serve = [sys.executable, "-m", "transformers.cli.transformers", "serve", "--port", str(port), "--host", "127.0.0.1"]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    process = subprocess.Popen(serve, stdout=log, stderr=log, env=environment, start_new_session=True)
+    pytest.importorskip("fastapi", reason="transformers serve needs fastapi and uvicorn: pip install 'mikit[arena]'")
+    served, port = str(weights_folder()), free_port()
+    serve = [sys.executable, "-m", "transformers.cli.transformers", "serve", "--host", "127.0.0.1", "--port", str(port),
+             "--device", "cpu", served]  # fmt: skip
+    with (tmp_path / "serve.log").open("wb") as log:
+        process = subprocess.Popen(serve, stdout=log, stderr=log, start_new_session=True)
     try:
-        if not _answers(process, f"http://127.0.0.1:{port}/health", 180):
-            pytest.skip(f"transformers serve does not start here: {(tmp_path / 'serve.log').read_text()[-300:]}")
-        url = f"http://127.0.0.1:{port}/v1"
-        small = ["protocol.n_select=2", "protocol.n_confirm=2", "max_hypotheses=1", "llm_max_tokens=120",
-                 "llm_timeout=600", "llm_retries=1"]  # fmt: skip
+        assert _answers(process, f"http://127.0.0.1:{port}/health", 180), (tmp_path / "serve.log").read_text()[-2000:]
+        small = ["protocol.n_select=2", "protocol.n_confirm=2", "max_hypotheses=1", "llm_max_tokens=80",
+                 "llm_timeout=300", "llm_retries=1"]  # fmt: skip
         words = [word for each in small for word in ("--set", each)]
-        arguments = [sys.executable, "-m", "mikit.cli", "run", "--feature", str(FEATURE), "--run", "served", "--explainer",
-                     "llm", "--llm-model", str(served), "--llm-base-url", url, "--no-nulls", *words]  # fmt: skip
-        done = subprocess.run(arguments, capture_output=True, text=True)
+        arguments = ["--feature", str(FEATURE), "--run", "served", "--explainer", "llm", "--llm-model", served,
+                     "--llm-base-url", f"http://127.0.0.1:{port}/v1", "--no-nulls", "--max-rounds", "1"]  # fmt: skip
+        assert main(["run", *arguments, *words]) == 0
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait()
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = trace(outputs, "served")
-    assert found["meta"]["status"] == "complete"
-    assert found["meta"]["token_cost"]["calls"] > 0
-    assert not found["meta"]["confirmed"]
+    found = Trace.model_validate_json(
+        (outputs / "layer-0" / f"feature-{FEATURE}" / "served" / "trace.json").read_bytes()
+    )
+    cost = found.meta.token_cost
+    assert found.meta.status == "complete" and not found.meta.confirmed
+    assert cost.calls > 0 and cost.completion_tokens > 0 and cost.over_budget == 0
+    replies = [json.loads(path.read_text()) for path in (outputs / "llm-cache").glob("??/*.json")]
+    assert replies and not any(reply["failure"] for reply in replies), "every question was answered, however badly"
+    with capsys.disabled():
+        sys.stdout.write(f"\nserved: {cost.calls} calls, {cost.failed_calls} failed, {cost.total_tokens} tokens; "
+                         f"{found.meta.gate_pass.reasons}\n")  # fmt: skip
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def _answers(process, url, seconds):

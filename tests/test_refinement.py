@@ -215,6 +215,7 @@ def test_a_finished_run_that_is_refined_draws_all_that_it_needs_from_documents_t
     assert not beginnings & {tuple(prompt) for prompt in prompts}, "a document of a prompt gives no text"
 
 
+@pytest.mark.slow
 def test_where_no_unseen_document_is_left_a_further_verdict_is_undecided_and_says_so(monkeypatch):
     given = {"model": "planted", "feature": TRUTH["fruits"].index, "nulls": False, "run": "used-up"}
     given |= {"corpus_tokens": 130_000}
