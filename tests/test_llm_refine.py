@@ -116,11 +116,13 @@ def test_refine_goes_on_with_a_finished_run_and_then_has_nothing_to_mend(outputs
 
 
 def test_refine_works_with_the_statistical_explainer_too(outputs, tmp_path, capsys):
-    """Its evidence is a record that shows another word than the feature fires on."""
+    """Its evidence is a record in which the feature fires on another word as well."""
     path = tmp_path / "record.json"
     shown = [
-        row([f" {word}", " the", " old"], [0.0, 40.0 - i, 0.0]) for i, word in enumerate(["sat", "ran", "saw"] * 6)
+        row([f" {word}", " the", " old"], [0.0, 40.0 - i, 0.0]) for i, word in enumerate(["sat", "ran", "saw"] * 4)
     ]
+    fruit = sorted(FRUITS.own)
+    shown += [row([" a", fruit[i % len(fruit)], " and"], [0.0, 20.0 - i / 10, 0.0]) for i in range(12)]
     path.write_text(json.dumps(record(activations=shown)))
     words = ["--feature", str(FRUITS.index), "--run", "offline"]
     misled = ["--source", "neuronpedia", "--neuronpedia-record", str(path), "--explainer", "statistical", "--no-nulls"]
@@ -131,4 +133,4 @@ def test_refine_works_with_the_statistical_explainer_too(outputs, tmp_path, caps
     second = trace(folder)
     assert second.meta.confirm_batches == 2 and second.meta.rounds == 2
     assert [each.component for each in second.rounds] == ["input", "input"]
-    assert len({each.changes[0] for each in second.rounds if each.changes}) >= 1
+    assert len({*second.rounds[0].changes, *second.rounds[1].changes}) == 2 and second.rounds[0].better
