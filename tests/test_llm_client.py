@@ -112,6 +112,31 @@ def test_a_reply_without_an_answer_is_a_failure_of_its_own_kind(kind, reply):
     assert caught.value.kind == kind
 
 
+@pytest.mark.parametrize(
+    "kind, answer",
+    [
+        ("empty", completion("")),
+        ("empty", completion(None)),
+        ("empty", Raw(json.dumps({"choices": [{"message": None, "finish_reason": "stop"}]}))),
+        ("refusal", completion(None, refusal="I won't.")),
+        ("refusal", completion("", finish="content_filter")),
+        ("truncated", completion('{"claimed": [1, 2', finish="length")),
+        ("malformed", completion("the first and the second")),
+        ("wrong_schema", {"claimed": "all"}),
+    ],
+)
+def test_a_worthless_reply_costs_one_call_is_counted_and_is_not_paid_again(tmp_path, kind, answer):
+    with scripted(lambda _: answer) as server:
+        for _ in range(2):
+            asking = client(server, tmp_path)
+            with pytest.raises(LlmFailure) as caught:
+                asking.ask(question())
+            assert caught.value.kind == kind
+            cost = asking.ledger.used[""]["judge"]
+            assert (cost.calls, cost.failed_calls) == (1, 1)
+    assert len(server.requests) == 1
+
+
 @given(st.text(max_size=200))
 def test_no_text_at_all_breaks_the_parser(text):
     try:
@@ -396,6 +421,14 @@ def test_an_address_that_is_none_or_holds_a_secret_is_refused(url):
     with pytest.raises(BadInput) as caught:
         check_url(url, "LLM_BASE_URL")
     assert "pass" not in str(caught.value) and "abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("placeholder", ["x", "c", "EMPTY", "none"])
+def test_a_key_that_stands_for_none_spoils_no_reply(tmp_path, placeholder):
+    with scripted(lambda _: GOOD) as server:
+        asking = Client(server.url, placeholder, ReplyCache(tmp_path / "cache"), Ledger())
+        assert asking.ask(question()) == GOOD
+    assert server.keys == [f"Bearer {placeholder}"]
 
 
 def test_a_key_is_sent_and_never_written_even_if_the_server_sends_it_back(tmp_path):

@@ -9,6 +9,8 @@ from mikit.errors import BadInput
 MASK = "********"
 NO_KEY = "none"
 """What a server that wants no key is sent."""
+SHORTEST_SECRET = 8
+"""Characters. A shorter key stands for none, such as `x` or `EMPTY`: masked wherever it occurs it would spoil every reply."""
 
 
 def llm_key(environment: Mapping[str, str]) -> str | None:
@@ -33,7 +35,7 @@ def llm_key(environment: Mapping[str, str]) -> str | None:
 def hide(text: str, secrets: Iterable[str | None]) -> str:
     """The text with every secret masked, also where a server sent it back, and every key-like part of a URL."""
     for secret in secrets:
-        if secret and secret != NO_KEY:
+        if secret and len(secret) >= SHORTEST_SECRET:
             text = text.replace(secret, MASK)
     return re.sub(r"(?<=://)[^/@\s]*@", f"{MASK}@", text)
 
