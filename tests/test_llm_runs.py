@@ -12,10 +12,11 @@ import time
 
 import httpx
 import pytest
-from llm_server import scripted
+from llm_server import refusal, scripted
 from planted_lab import TRUTH
 from planted_writer import PerfectWriter
 
+from mikit import paths
 from mikit.cli import main
 from mikit.targets.smollm2 import weights_folder
 from mikit.trace import Trace
@@ -38,23 +39,6 @@ def outputs(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def isolated():
     """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
-
-
-def command(server, run, *more):
-    options = {
-        "--feature": FEATURE,
-        "--run": run,
-        "--explainer": "llm",
-        "--llm-model": "m",
-        "--llm-base-url": server.url,
-    }
-    words = [str(word) for pair in options.items() for word in pair]
-    return [sys.executable, "-m", "mikit.cli", "run", *words, "--no-nulls", "--set", "llm_concurrency=1",
-            "--llm-api-key", KEY, *more]  # fmt: skip
-
-
-def trace(outputs, run):
-    return json.loads((outputs / "layer-0" / f"feature-{FEATURE}" / run / "trace.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +116,46 @@ def _answers(process, url, seconds):
     return False
 
 
-def test_the_log_of_a_run_tells_no_key(outputs):
-    with scripted(PerfectWriter("fruits")) as server:
-        done = subprocess.run(
-            [*command(server, "told")[:4], "--debug", *command(server, "told")[4:]], capture_output=True, text=True
-        )
-    assert done.returncode == 0, done.stderr[-1500:]
-    assert KEY not in done.stderr + done.stdout and re.search("fruits|fires", done.stdout)
+SECRETS = {name: f"secret-of-{name.lower()}-1234567" for name in ("NEURONPEDIA_API_KEY", "HF_TOKEN", "OPENAI_API_KEY")}
+
+
+@pytest.mark.parametrize("way", ["environment", "file", "option"])
+def test_a_key_is_in_no_byte_that_a_run_writes_or_says(outputs, tmp_path, way):
+    """Notebooks, logs of kernels, caches, traces, reports and standard output, with all of them turned up."""
+    key, path = f"sk-given-by-{way}-7654321", tmp_path / "key"
+    path.write_text(f"{key}\n")
+    given = {"environment": [], "file": ["--llm-api-key-file", str(path)], "option": ["--llm-api-key", key]}[way]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LLM_")} | SECRETS
+    environment |= {"LLM_API_KEY": key} if way == "environment" else {}
+    writer = PerfectWriter("fruits")
+
+    def script(request):
+        return writer(request) | {"your key": key}
+
+    words = ["--debug", "run", "--feature", str(FEATURE), "--run", f"by-{way}", "--explainer", "llm", "--llm-model", "m",
+             "--no-nulls", "--set", "max_hypotheses=1"]  # fmt: skip
+    with scripted(script) as server:
+        command = [sys.executable, "-m", "mikit.cli", *words, "--llm-base-url", server.url, *given]
+        done = subprocess.run(command, capture_output=True, env=environment)
+        assert done.returncode == 0, done.stderr[-1500:]
+        assert set(server.keys) == {f"Bearer {key}"}
+    secrets = [secret.encode() for secret in (key, *SECRETS.values())]
+    assert b"Fires on" in done.stdout or b"fires on" in done.stdout
+    assert not [secret for secret in secrets if secret in done.stdout + done.stderr]
+    files = [file for file in [*outputs.rglob("*"), *paths.cache().glob("*")] if file.is_file()]
+    assert {"trace.json", "report.html", ".kernel.log", "llm-ledger.jsonl"} <= {file.name for file in files}
+    assert [file for file in files if any(secret in file.read_bytes() for secret in secrets)] == []
+
+
+def test_a_key_that_is_refused_is_one_line_and_one_question(outputs, monkeypatch):
+    key = "sk-refused-by-its-server-99"
+    said = refusal(401, f"Incorrect API key provided: {key}.")
+    with scripted(lambda _: said) as server:
+        words = ["run", "--feature", str(FEATURE), "--run", "refused", "--explainer", "llm", "--llm-model", "m"]
+        command = [sys.executable, "-m", "mikit.cli", *words, "--llm-base-url", server.url]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LLM_API_KEY": key})
+    assert done.returncode == 2 and len(server.requests) == 1
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("mikit: ")]
+    assert "refuses the key" in line and "LLM_API_KEY" in line
+    assert key not in done.stdout + done.stderr
+    assert not [file for file in outputs.rglob("*") if file.is_file() and key.encode() in file.read_bytes()]
