@@ -67,4 +67,6 @@ def test_every_field_that_the_page_tells_of_exists():
 
 
 def test_every_parameter_that_the_page_sets_exists():
-    assert set(re.findall(r"--set (\w+_\w+)=", PAGE)) | set(re.findall(r"`(llm_\w+)`", PAGE)) <= set(Params.model_fields)
+    assert set(re.findall(r"--set (\w+_\w+)=", PAGE)) | set(re.findall(r"`(llm_\w+)`", PAGE)) <= set(
+        Params.model_fields
+    )

@@ -10,7 +10,6 @@ from mikit.evidence.prompts import PROMPTS_A_SPLIT
 from mikit.evidence.store import EvidenceStore
 from mikit.settings import Params
 from mikit.targets.base import Target
-from mikit.trace import SPLITS
 
 NO_SPLIT = -1
 """Of a window that nothing is drawn from."""
@@ -65,6 +64,3 @@ def _without(store: EvidenceStore, documents: Collection[str]) -> EvidenceStore:
     seen = np.array([name in documents for name in table.documents], bool)[table.document]
     splits = np.where(seen, NO_SPLIT, table.splits).astype(np.int8)
     return replace(store, table=replace(table, splits=splits))
-
-
-assert NO_SPLIT not in range(len(SPLITS))
