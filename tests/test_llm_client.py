@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import traceback
 
 import pytest
 from hypothesis import given
@@ -412,6 +413,26 @@ def test_a_key_comes_from_its_own_variable_then_a_file_then_the_common_one(tmp_p
     assert llm_key({}) is None
     with pytest.raises(BadInput, match="can't be read"):
         llm_key({"LLM_API_KEY_FILE": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize("name", ["LLM_API_KEY", "LLM_API_KEY_FILE", "OPENAI_API_KEY"])
+def test_a_key_that_can_be_none_is_refused_and_not_told(tmp_path, name):
+    file = tmp_path / "key"
+    for text in ("sk-two\nsk-lines", "sk-with space", "sk-\u00e9"):
+        file.write_text(text)
+        with pytest.raises(BadInput, match="the key alone") as caught:
+            llm_key({name: str(file) if name == "LLM_API_KEY_FILE" else text})
+        assert "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+def test_a_key_that_the_server_sends_back_is_not_in_what_an_error_came_from(tmp_path, status):
+    with scripted(lambda _: refusal(status, f"Incorrect API key provided: {KEY}")) as server:
+        asking = client(server, tmp_path, attempts=1)
+        with pytest.raises((BadInput, LlmFailure, LlmUnusable)) as caught:
+            asking.ask(question())
+    shown = "".join(traceback.format_exception(caught.value))
+    assert KEY not in shown and "Incorrect API key" in shown
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,7 @@ class Client:
         self._may_go_on()
         sent.n += 1
         self.ledger.note("sent", question, key)
+        refused = None
         try:
             raw = self._server.chat.completions.with_raw_response.create(**dialect.arguments(question))
         except openai.APITimeoutError:
@@ -210,13 +211,18 @@ class Client:
             raise Transient("timeout", f"nothing for {self.timeout:g} s") from None
         except openai.APIConnectionError as error:
             self._failed(question, key, "connection")
-            raise Transient("connection", f"{error}{': ' + str(error.__cause__) if error.__cause__ else ''}") from None
+            why = f"{error}{': ' + str(error.__cause__) if error.__cause__ else ''}"
+            raise Transient("connection", self._hidden(why)) from None
         except openai.APIStatusError as error:
             self._failed(question, key, f"status {error.status_code}")
-            self._sort(error.status_code, error.response.text, error.response.headers, question)
+            refused = error.response
         except openai.OpenAIError as error:
             self._failed(question, key, "malformed")
-            raise Transient("server", str(error)[:TELLS]) from None
+            raise Transient("server", self._hidden(str(error))[:TELLS]) from None
+        if refused is not None:
+            # not while the library's error is handled: it holds what the server said, the key perhaps, and a notebook
+            # shows what an error came from
+            self._sort(refused.status_code, refused.text, refused.headers, question)
         try:
             return self._read(raw.http_response.headers.get("content-type", ""), raw.text)
         except Transient as failure:
