@@ -287,6 +287,13 @@ def test_a_site_that_gives_nothing_is_told_with_its_reason_and_what_to_do(monkey
     assert len(seen) == 5 and "--neuronpedia-record" in str(caught.value) and "np-secret" not in str(caught.value)
 
 
+def test_a_key_that_can_be_none_is_refused_and_not_told(monkeypatch):
+    monkeypatch.setenv("NEURONPEDIA_API_KEY", "np-two\nnp-lines")
+    with site(GOOD) as (url, seen), pytest.raises(BadInput, match="the key alone") as caught:
+        fetch(f"{url}/x", lambda _: None)
+    assert not seen and "np-" not in str(caught.value)
+
+
 @pytest.mark.parametrize("status, said", [(404, "no such feature"), (401, "NEURONPEDIA_API_KEY")])
 def test_what_will_not_pass_is_not_asked_again(status, said):
     with site((status, "", {})) as (url, seen), pytest.raises(BadInput, match=said):
