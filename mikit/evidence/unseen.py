@@ -42,13 +42,13 @@ def unseen_evidence(target: Target, params: Params, first: EvidenceStore, draw: 
     """
     before = _read_further(target, params, draw - 1) if draw > 2 else first
     wide = _read_further(target, params, draw)
-    left = _without(wide, set(before.table.documents))
+    left = without(wide, set(before.table.documents))
     table = left.table
     confirm = np.flatnonzero(table.in_split("confirm"))
     _, where = np.unique(table.document[confirm], return_index=True)
     begin = confirm[np.sort(where)][:PROMPTS_A_SPLIT]
     prompts = [table.text(window)[:PROMPT_TOKENS] for window in begin]
-    left = _without(left, {table.document_of(window) for window in begin})
+    left = without(left, {table.document_of(window) for window in begin})
     documents = len(np.unique(left.table.document[left.table.in_split("confirm")]))
     scale = {name: first.arrays[name] for name in ("ref", "tau")}
     return Unseen(replace(left, arrays={**left.arrays, **scale}), prompts, documents)
@@ -59,7 +59,8 @@ def _read_further(target: Target, params: Params, times: int) -> EvidenceStore:
     return open_evidence(target, params.model_copy(update={"corpus_tokens": tokens and times * tokens}))
 
 
-def _without(store: EvidenceStore, documents: Collection[str]) -> EvidenceStore:
+def without(store: EvidenceStore, documents: Collection[str]) -> EvidenceStore:
+    """The store with some documents in no split, so that nothing is drawn from them."""
     table = store.table
     seen = np.array([name in documents for name in table.documents], bool)[table.document]
     splits = np.where(seen, NO_SPLIT, table.splits).astype(np.int8)
