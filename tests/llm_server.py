@@ -57,6 +57,8 @@ class ScriptedServer:
         self.closing = threading.Event()
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.http.daemon_threads = True
+        # whoever asked may be dead by the time of the answer, which is no news
+        self.http.handle_error = lambda *_: None
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 

@@ -7,6 +7,7 @@ from planted_lab import TRUTH, lab
 from mikit.errors import BadInput
 from mikit.evidence.bos_tokens import place, read_bos, scan_bos, with_bos_tokens
 from mikit.experiments.activation import peak_activations
+from mikit.explainers.statistical.search import find_rules
 from mikit.settings import Params
 
 FRUITS = TRUTH["fruits"]
@@ -43,6 +44,27 @@ def test_what_is_undefined_is_said_and_windows_are_single_tokens(tmp_path, plant
     assert told.source == "bos_token" and all(len(window.ids) == 1 for window in firing)
     assert firing[0].tokens[0] in FRUITS.own
     assert any("tell nothing" in note for note in told.notes) and any("density" in note for note in told.notes)
+
+
+def test_the_model_is_run_to_its_hook_point_and_no_further(tmp_path, planted):
+    layers, ran = planted.model.model.layers, set()
+    hooks = [layer.register_forward_hook(lambda *_, i=i: ran.add(i)) for i, layer in enumerate(layers)]
+    try:
+        scan_bos(planted, params(tmp_path, bos_prompt_id="prompt-0002"))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert ran == set(range(planted.layer + 1)) and len(layers) > len(ran)
+
+
+def test_a_rule_of_tokens_is_found_though_each_was_read_once(tmp_path, planted):
+    scan_bos(planted, params(tmp_path))
+    vocabulary = lab().setting.vocabulary
+    told = with_bos_tokens(
+        lab().observation(FRUITS.index), read_bos(planted, params(tmp_path)), planted, vocabulary, params(tmp_path)
+    )
+    [rule, *_] = find_rules(told, vocabulary, 3)
+    assert {token for clause in rule.any_of for token in clause.tokens or ()} >= FRUITS.own
 
 
 def test_evidence_that_is_not_there_is_one_line(tmp_path, planted):

@@ -14,6 +14,7 @@ from mikit.evidence.corpora import Document, corpus_of
 from mikit.evidence.observe import observe
 from mikit.evidence.scan import scan
 from mikit.evidence.store import open_store
+from mikit.evidence.unseen import without
 from mikit.evidence.vocabulary import vocabulary_of
 from mikit.experiments.activation import peak_activations
 from mikit.experiments.input_score import choose_input, fires, score_input
@@ -295,10 +296,11 @@ def test_texts_written_from_a_window_are_known_to_be_of_its_document(setting):
     assert all(case.document is not None for case in [*strata[None], *strata["authored"]])
 
 
-def test_documents_to_avoid_are_avoided(setting):
-    first = {case.document for case in design_experiment(setting, AFTER_THE, "confirm", 8).cases}
-    second = {case.document for case in design_experiment(setting, AFTER_THE, "confirm", 8, first - {None}).cases}
-    assert not (first & second) - {None}
+def test_nothing_is_drawn_from_documents_that_are_left_out(setting):
+    first = {case.document for case in design_experiment(setting, AFTER_THE, "confirm", 8).cases} - {None}
+    left = replace(setting, unseen=without(setting.store, first))
+    second = {case.document for case in design_experiment(left, AFTER_THE, "confirm", 8).cases} - {None}
+    assert first and second and not first & second
 
 
 def test_short_windows_are_left_out_where_most_are_whole(setting):

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import traceback
 
 import pytest
 from hypothesis import given
@@ -110,6 +111,31 @@ def test_a_reply_without_an_answer_is_a_failure_of_its_own_kind(kind, reply):
     with pytest.raises(LlmFailure) as caught:
         answer_of(reply, SCHEMA)
     assert caught.value.kind == kind
+
+
+@pytest.mark.parametrize(
+    "kind, answer",
+    [
+        ("empty", completion("")),
+        ("empty", completion(None)),
+        ("empty", Raw(json.dumps({"choices": [{"message": None, "finish_reason": "stop"}]}))),
+        ("refusal", completion(None, refusal="I won't.")),
+        ("refusal", completion("", finish="content_filter")),
+        ("truncated", completion('{"claimed": [1, 2', finish="length")),
+        ("malformed", completion("the first and the second")),
+        ("wrong_schema", {"claimed": "all"}),
+    ],
+)
+def test_a_worthless_reply_costs_one_call_is_counted_and_is_not_paid_again(tmp_path, kind, answer):
+    with scripted(lambda _: answer) as server:
+        for _ in range(2):
+            asking = client(server, tmp_path)
+            with pytest.raises(LlmFailure) as caught:
+                asking.ask(question())
+            assert caught.value.kind == kind
+            cost = asking.ledger.used[""]["judge"]
+            assert (cost.calls, cost.failed_calls) == (1, 1)
+    assert len(server.requests) == 1
 
 
 @given(st.text(max_size=200))
@@ -310,6 +336,19 @@ def test_the_ledger_says_what_the_server_counted(tmp_path):
     assert cost.usd is None
 
 
+def test_a_reply_that_was_kept_and_not_yet_written_down_at_a_kill_is_counted_later_and_once(tmp_path, monkeypatch):
+    with scripted(lambda _: GOOD) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "paid", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                client(server, tmp_path).ask(question())
+        for _ in range(3):
+            asking = client(server, tmp_path)
+            assert asking.ask(question()) == asking.ask(question()) == GOOD
+            assert asking.ledger.spent_tokens == server.paid_tokens == 110
+            assert asking.ledger.sent == len(server.requests) == 1
+
+
 def test_a_ledger_is_priced_as_by_hand(tmp_path):
     ledger = Ledger(prices={"m*": Price(prompt=2.0, cached=0.5, completion=8.0)})
     asked = question()
@@ -376,6 +415,26 @@ def test_a_key_comes_from_its_own_variable_then_a_file_then_the_common_one(tmp_p
         llm_key({"LLM_API_KEY_FILE": str(tmp_path / "none")})
 
 
+@pytest.mark.parametrize("name", ["LLM_API_KEY", "LLM_API_KEY_FILE", "OPENAI_API_KEY"])
+def test_a_key_that_can_be_none_is_refused_and_not_told(tmp_path, name):
+    file = tmp_path / "key"
+    for text in ("sk-two\nsk-lines", "sk-with space", "sk-\u00e9"):
+        file.write_text(text)
+        with pytest.raises(BadInput, match="the key alone") as caught:
+            llm_key({name: str(file) if name == "LLM_API_KEY_FILE" else text})
+        assert "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+def test_a_key_that_the_server_sends_back_is_not_in_what_an_error_came_from(tmp_path, status):
+    with scripted(lambda _: refusal(status, f"Incorrect API key provided: {KEY}")) as server:
+        asking = client(server, tmp_path, attempts=1)
+        with pytest.raises((BadInput, LlmFailure, LlmUnusable)) as caught:
+            asking.ask(question())
+    shown = "".join(traceback.format_exception(caught.value))
+    assert KEY not in shown and "Incorrect API key" in shown
+
+
 @pytest.mark.parametrize(
     "url", ["ftp://x", "localhost:8000", "http://user:pass@host/v1", "https://host/v1?api_key=abc", "http://host/ x"]
 )
@@ -383,6 +442,14 @@ def test_an_address_that_is_none_or_holds_a_secret_is_refused(url):
     with pytest.raises(BadInput) as caught:
         check_url(url, "LLM_BASE_URL")
     assert "pass" not in str(caught.value) and "abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("placeholder", ["x", "c", "EMPTY", "none"])
+def test_a_key_that_stands_for_none_spoils_no_reply(tmp_path, placeholder):
+    with scripted(lambda _: GOOD) as server:
+        asking = Client(server.url, placeholder, ReplyCache(tmp_path / "cache"), Ledger())
+        assert asking.ask(question()) == GOOD
+    assert server.keys == [f"Bearer {placeholder}"]
 
 
 def test_a_key_is_sent_and_never_written_even_if_the_server_sends_it_back(tmp_path):

@@ -39,6 +39,7 @@ def test_a_run_on_tokens_behind_bos_needs_a_scan_and_then_ends(tmp_path, capsys)
     assert "prompt-0001" in capsys.readouterr().out
     trace = mikit.explain_feature(**settings)
     assert trace.meta.status == "complete" and trace.input_round.observation.source == "bos_token"
+    assert trace.meta.gate_pass.all_pass, trace.meta.gate_pass.reasons
     assert trace.input_round.observation.notes
 
 
@@ -87,11 +88,3 @@ def test_what_is_wrong_is_one_line_and_tells_no_secret(arguments, said, capsys, 
     assert main(arguments) == 2
     told = capsys.readouterr().err
     assert said in told and told.count("\n") == 1 and "pw@" not in told
-
-
-@pytest.mark.slow
-def test_refine_goes_on_with_a_finished_run_through_its_notebook(capsys, shared_outputs, monkeypatch):
-    assert main(["run", "--feature", "24", "--run", "again", "--no-nulls"]) == 0
-    assert main(["refine", "--feature", "24", "--run", "again", "--max-rounds", "1"]) == 0
-    assert main(["run", "--feature", str(FRUITS.index), "--run", "rounds", "--no-nulls", "--max-rounds", "2"]) == 0
-    assert (shared_outputs / "layer-0" / f"feature-{FRUITS.index}" / "rounds" / "refine.ipynb").exists()

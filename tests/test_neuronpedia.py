@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -124,12 +125,37 @@ def test_a_record_in_which_nothing_fires_is_refused_in_one_line(rows):
     "changes",
     [
         {"source": None}, {"sourceSetName": "set"}, {"explanations": None}, {"maxActApprox": None}, {"pos_str": None},
-        {"neg_values": [3.0]}, {"frac_nonzero": None}, {"index": FRUITS.index}, {"new_part": {"of": "the site"}},
+        {"neg_values": [3.0, 2.0]}, {"frac_nonzero": None}, {"index": FRUITS.index}, {"new_part": {"of": "the site"}},
+        {"sourceSetName": None}, {"index": str(FRUITS.index)}, {"hookName": None}, {"neg_str": None, "neg_values": None},
+        {"freq_hist_data_bar_heights": None}, {"activations": [row([" the", sorted(FRUITS.own)[0]], [0.0, 40.0], binContains=-1)]},
     ],
     ids=str,
 )  # fmt: skip
 def test_parts_that_may_be_missing_or_new_break_nothing(changes):
     assert evidence(**changes).source == "neuronpedia"
+
+
+@pytest.mark.parametrize("part", [*record(), "activations.dataIndex", "activations.binContains", "explanations.scores",
+                                  "explanations.description", "source.saelensSaeId"])  # fmt: skip
+def test_a_part_that_is_missing_is_done_without_or_told_in_one_line(part):
+    """Nothing but what a record is about is needed; rows alone are evidence."""
+    given = json.loads(json.dumps(record()))
+    above, _, name = part.rpartition(".")
+    places = [given] if not above else given[above] if isinstance(given[above], list) else [given[above]]
+    for place in places:
+        del place[name]
+    if part in ("modelId", "layer", "index"):
+        with pytest.raises(BadInput, match=f"no record of a feature: {part}"):
+            read_record(json.dumps(given), "here")
+        return
+    found = read_record(json.dumps(given), "here")
+    setting, feature, observation, _ = lab().found(FRUITS.index)
+    arguments = observation, found, {}, setting.target, setting.vocabulary, Params(feature=feature)
+    if part == "activations":
+        with pytest.raises(BadInput, match="corpus"):
+            with_record(*arguments)
+        return
+    assert any(not window.kind.startswith("silent") for window in with_record(*arguments).windows)
 
 
 def test_an_unknown_token_is_kept_as_text_and_told():
@@ -210,6 +236,43 @@ def test_a_fault_that_passes_is_asked_again(fault):
     assert len(seen) == 2 and len(waits) == 1 and 0.5 <= waits[0] <= 1.5
 
 
+def test_a_site_that_says_nothing_is_given_up_after_its_time_and_asked_again(monkeypatch):
+    monkeypatch.setattr(neuronpedia, "TIMEOUT", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address, waits = f"http://127.0.0.1:{silent.getsockname()[1]}/x", []
+        with pytest.raises(MikitError, match="nothing for 0.3 s") as caught:
+            fetch(address, waits.append)
+    assert len(waits) == 4 and waits == sorted(waits) and "\n" not in str(caught.value)
+
+
+def test_a_site_that_is_not_there_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(MikitError, match="ConnectError") as caught:
+        fetch(f"http://127.0.0.1:{port}/x", lambda _: None)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_hourly_window_is_waited_out_by_each_of_many_with_jitter_and_nothing_is_lost():
+    waits = []
+    limited = (429, "slow", {"Retry-After": "3600"})
+    with site(limited, GOOD) as (url, seen):
+        assert fetch(f"{url}/x", waits.append) == GOOD[1]
+    with site(limited, limited, GOOD) as (url, seen):
+        assert fetch(f"{url}/x", waits.append) == GOOD[1]
+    assert len(seen) == 3 and all(3600 <= wait <= 3601 for wait in waits) and len(set(waits)) == 3
+
+
+def test_a_wait_beyond_its_cap_is_cut_to_it_and_a_date_is_read():
+    waits = []
+    with site((429, "slow", {"Retry-After": "999999"}), GOOD) as (url, _):
+        fetch(f"{url}/x", waits.append)
+    assert waits == [neuronpedia.LONGEST_WAIT]
+    with site((429, "slow", {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}), GOOD) as (url, _):
+        fetch(f"{url}/x", waits.append)
+    assert waits[1] <= 1.5
+
+
 def test_the_wait_that_it_asks_for_is_kept_up_to_an_hour():
     waits = []
     with site((429, "slow", {"Retry-After": "900"}), GOOD) as (url, _):
@@ -222,6 +285,13 @@ def test_a_site_that_gives_nothing_is_told_with_its_reason_and_what_to_do(monkey
     with site((500, "np-secret", {})) as (url, seen), pytest.raises(MikitError, match="status 500") as caught:
         fetch(f"{url}/x", lambda _: None)
     assert len(seen) == 5 and "--neuronpedia-record" in str(caught.value) and "np-secret" not in str(caught.value)
+
+
+def test_a_key_that_can_be_none_is_refused_and_not_told(monkeypatch):
+    monkeypatch.setenv("NEURONPEDIA_API_KEY", "np-two\nnp-lines")
+    with site(GOOD) as (url, seen), pytest.raises(BadInput, match="the key alone") as caught:
+        fetch(f"{url}/x", lambda _: None)
+    assert not seen and "np-" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status, said", [(404, "no such feature"), (401, "NEURONPEDIA_API_KEY")])

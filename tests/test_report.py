@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mikit.runs.report import KINDS, report_html, write_report
-from mikit.trace import InputEval, InputRound, TokenCost, Trace
+from mikit.trace import InputEval, InputRound, Round, RoundMetrics, TokenCost, Trace
 
 VOID = {"meta", "link", "br"}
 FREE_TEXT = {
@@ -189,10 +189,19 @@ def test_a_run_stopped_before_confirm_shows_what_was_chosen_on_select():
 
 
 def test_rounds_of_refinement_are_listed():
-    rounds = [{"component": "input", "diagnosis": "recall 0.3", "metrics": {"recall": 0.3}}]
-    outline = Outline(report_html(builders.dead_trace().model_copy(update={"rounds": rounds})))
-    assert "Round 1: input" in outline.text
-    assert "recall 0.3" in outline.text
+    nothing = RoundMetrics(activation_coverage=0.3, boundary_rejection=None, output_score=None, functional_score=None)
+    first = Round(
+        number=1, component="input", diagnosis="coverage <0.3>", changes=["Fires on pears."], steps_rerun=[2, 3, 4, 8],
+        metrics=nothing, gates=builders.gates(chain="fail"), better=True, started_from=0,
+    )  # fmt: skip
+    second = first.model_copy(
+        update={"number": 2, "changes": [], "better": False, "steps_rerun": [], "started_from": 1}
+    )
+    outline = Outline(report_html(builders.trace(rounds=[first, second])))
+    assert "Round 1: input (better)" in outline.text and "Round 2: input (no gain)" in outline.text
+    assert "coverage <0.3>" in outline.text and "Fires on pears." in outline.text
+    assert "2, 3, 4, 8, from the run itself" in outline.text and "none, from round 1" in outline.text
+    assert "nothing new was found" in outline.text and "chain: fail" in outline.text
 
 
 def test_costs_are_shown_where_an_llm_was_called():

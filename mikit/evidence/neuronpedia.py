@@ -168,6 +168,11 @@ def fetch(address: str, sleep: Any = None) -> str:
         MikitError: no record after several attempts; the message has the last reason.
     """
     key = os.environ.get("NEURONPEDIA_API_KEY", "").strip()
+    if re.search(r"[^\x21-\x7e]", key):
+        # refused by the library of HTTP, it would be told in the refusal
+        raise BadInput(
+            "NEURONPEDIA_API_KEY holds a space, a line break or a letter that no key has: valid: the key alone"
+        )
     headers = {"x-api-key": key} if key else {}
 
     def wait(state: tenacity.RetryCallState) -> float:

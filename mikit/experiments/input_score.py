@@ -164,7 +164,7 @@ def natural_agreement(
     Half of the silent windows hold a token on which the feature peaks, whatever tokens the hypothesis speaks of: all
     hypotheses on a feature are measured alike. A window that could not be judged is left out, and counted.
     """
-    store, table = setting.store, setting.store.table
+    store, table = setting.drawn_from, setting.drawn_from.table
     drawn = natural_windows(store, feature, split, N_NATURAL, setting.protocol, peak_tokens(observation), setting.seed)
     windows = [int(window) for window in (*drawn.firing, *drawn.silent)]
     tokens = [[setting.vocabulary.texts[i] for i in table.text(window)] for window in windows]

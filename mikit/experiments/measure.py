@@ -96,23 +96,34 @@ def _ablate(setting: Setting, feature: int, neighbours: tuple[int, ...], split: 
     return Ablation(tokens, found[0], found[1:], tuple(control.name for control in controls))
 
 
+def firing_windows(setting: Setting, feature: int, split: Split) -> Int[np.ndarray, " window"]:
+    """Windows of a split in which the feature fires: one a document, `MOST_POSITIONS` at most, drawn by seed."""
+    return setting.drawn_from.firings(feature).window[_firing(setting, feature, split)]
+
+
+def _firing(setting: Setting, feature: int, split: Split) -> Int[np.ndarray, " firing"]:
+    store, table = setting.drawn_from, setting.drawn_from.table
+    firings = store.firings(feature)
+    fires = (firings.peak >= store.tau(feature)) & table.in_split(split)[firings.window]
+    order = np.random.default_rng([setting.seed, feature, 1]).permutation(np.flatnonzero(fires))
+    _, first = np.unique(table.document[firings.window[order]], return_index=True)
+    return order[np.sort(first)][:MOST_POSITIONS]
+
+
 def firing_sites(setting: Setting, feature: int, split: Split) -> list[Site]:
-    """Windows of a split up to the token on which the feature peaks, at tau or above: one a document, drawn by seed.
+    """These windows up to the token on which the feature peaks, at tau or above.
 
     What is subtracted are the activations of the evidence, so that special and massive tokens are left alone.
 
     Returns:
         At most `MOST_POSITIONS` sites.
     """
-    table, firings = setting.store.table, setting.store.firings(feature)
-    fires = (firings.peak >= setting.store.tau(feature)) & table.in_split(split)[firings.window]
-    order = np.random.default_rng([setting.seed, feature, 1]).permutation(np.flatnonzero(fires))
-    _, first = np.unique(table.document[firings.window[order]], return_index=True)
-    chosen = order[np.sort(first)][:MOST_POSITIONS]
+    store, chosen = setting.drawn_from, _firing(setting, feature, split)
+    firings = store.firings(feature)
     windows, stops = firings.window[chosen], firings.peak_index[chosen] + 1
-    acts = setting.store.activations(feature, windows)
+    acts = store.activations(feature, windows)
     return ablation_sites(
-        [table.text(window)[:stop] for window, stop in zip(windows, stops, strict=True)],
+        [store.table.text(window)[:stop] for window, stop in zip(windows, stops, strict=True)],
         [row[:stop] for row, stop in zip(acts, stops, strict=True)],
     )
 

@@ -26,3 +26,10 @@ class Setting:
     """Of every random draw, together with the feature."""
     batch: int
     """Texts in a forward pass."""
+    unseen: EvidenceStore | None = None
+    """Where texts and positions are drawn from, if not from `store`: documents that no earlier verdict could see."""
+
+    @property
+    def drawn_from(self) -> EvidenceStore:
+        """The evidence that texts and positions are drawn from; scale, kind and controls are always those of `store`."""
+        return self.unseen or self.store

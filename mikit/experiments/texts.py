@@ -7,7 +7,7 @@ split that the hypothesis predicts silent: `corpus` holds a trigger token, `neig
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -50,7 +50,6 @@ def design_experiment(
     hypothesis: InputHypothesis,
     split: Split,
     n: int,
-    avoid_documents: Collection[str] = frozenset(),
     trigger_ids: Sequence[int] = (),
 ) -> InputExperiment:
     """The texts of one hypothesis on one split.
@@ -60,11 +59,10 @@ def design_experiment(
         hypothesis: what is tested.
         split: whose documents are used.
         n: positives wanted, and near misses wanted in each stratum.
-        avoid_documents: ids of documents that are left out.
         trigger_ids: tokens that the hypothesis speaks of, where it has no rule to tell: see `peak_tokens`.
     """
     seed = [setting.seed, SPLITS.index(split), zlib.crc32(hypothesis.text.encode())]
-    draw = _draw(setting.store.table, split, avoid_documents, seed)
+    draw = _draw(setting.drawn_from.table, split, seed)
     triggers = rule_tokens(hypothesis.rule, setting.vocabulary) if hypothesis.rule else list(trigger_ids)
     note = None
     try:
@@ -110,14 +108,13 @@ def peak_tokens(observation: Observation) -> list[int]:
     return [i for i, _ in Counter(window.ids[window.peak_index] for window in firing).most_common()]
 
 
-def _draw(table: WindowTable, split: Split, avoid_documents: Collection[str], seed: Sequence[int]) -> Draw:
+def _draw(table: WindowTable, split: Split, seed: Sequence[int]) -> Draw:
     """The windows that may be used, in random order, documents taking turns.
 
     A window at the end of a document is shorter, and holds any given token less often, so that its length would tell
     what was written into it from what was found: short windows are left out, unless most windows are short.
     """
-    avoided = np.isin(table.document, [i for i, name in enumerate(table.documents) if name in avoid_documents])
-    allowed = np.flatnonzero(table.in_split(split) & ~avoided)
+    allowed = np.flatnonzero(table.in_split(split))
     whole = allowed[table.lengths[allowed] == table.ids.shape[1]]
     windows = np.random.default_rng(seed).permutation(whole if len(whole) >= len(allowed) / 2 else allowed)
     return Draw(in_turns(windows, table.document[windows].tolist()))
@@ -135,7 +132,7 @@ def in_turns(windows: Int[np.ndarray, " window"], groups: Iterable[Hashable]) ->
 
 def _written(setting: Setting, hypothesis: InputHypothesis, n: int, draw: Draw, seed: Sequence[int]) -> list[TextCase]:
     """What the writer makes of the hypothesis, without repeats, each with the document of the window it was made from."""
-    table, carriers = setting.store.table, draw.windows[:MOST_CARRIERS]
+    table, carriers = setting.drawn_from.table, draw.windows[:MOST_CARRIERS]
     texts = [table.text(window) for window in carriers]
     author_seed = int(np.random.default_rng(seed).integers(2**31))
     written = setting.explainer.author(hypothesis, n, n, texts, setting.vocabulary, author_seed)
@@ -163,7 +160,7 @@ def _candidates(
     setting: Setting, draw: Draw, triggers: Sequence[int]
 ) -> Iterator[tuple[Stratum, Int[np.ndarray, " window"]]]:
     """The windows that each stratum is drawn from, in the order in which they are tried."""
-    table = setting.store.table
+    table = setting.drawn_from.table
     ids = table.ids[draw.windows]
     yield "corpus", draw.windows[np.isin(ids, list(triggers)).any(axis=1)]
     present = np.setdiff1d(ids, [-1, *setting.vocabulary.special_ids])
@@ -180,7 +177,7 @@ def _silent(
     setting: Setting, hypothesis: InputHypothesis, windows: Int[np.ndarray, " window"], n: int, draw: Draw
 ) -> Iterator[int]:
     """Windows that the hypothesis predicts silent and whose text is new, those of unused documents first."""
-    table = setting.store.table
+    table = setting.drawn_from.table
     fresh = [window for window in windows.tolist() if tuple(table.text(window)) not in draw.taken]
     used = [table.document_of(window) in draw.documents for window in fresh]
     tries = TRIES if hypothesis.rule else TRIES_OF_A_JUDGE
@@ -194,7 +191,7 @@ def _silent(
 
 
 def _window_case(setting: Setting, window: int, stratum: Stratum) -> TextCase:
-    table = setting.store.table
+    table = setting.drawn_from.table
     ids = table.text(window)
     return TextCase(
         role="near_miss", stratum=stratum, ids=ids, text=setting.target.text_of(ids), document=table.document_of(window)

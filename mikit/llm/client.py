@@ -84,7 +84,11 @@ class Client:
             LlmUnusable: too many questions in a row went unanswered.
         """
         key = question.key(self.base_url)
-        reply = self.cache.get(key, outages=self.replay) or self._paid(question, key)
+        reply = self.cache.get(key, outages=self.replay)
+        if reply is None:
+            reply = self._paid(question, key)
+        elif not reply.failure:
+            self.ledger.settle(question, key, reply)
         try:
             if reply.failure:
                 raise LlmFailure(reply.failure, reply.detail)  # type: ignore[arg-type]
@@ -199,6 +203,7 @@ class Client:
         self._may_go_on()
         sent.n += 1
         self.ledger.note("sent", question, key)
+        refused = None
         try:
             raw = self._server.chat.completions.with_raw_response.create(**dialect.arguments(question))
         except openai.APITimeoutError:
@@ -206,13 +211,18 @@ class Client:
             raise Transient("timeout", f"nothing for {self.timeout:g} s") from None
         except openai.APIConnectionError as error:
             self._failed(question, key, "connection")
-            raise Transient("connection", f"{error}{': ' + str(error.__cause__) if error.__cause__ else ''}") from None
+            why = f"{error}{': ' + str(error.__cause__) if error.__cause__ else ''}"
+            raise Transient("connection", self._hidden(why)) from None
         except openai.APIStatusError as error:
             self._failed(question, key, f"status {error.status_code}")
-            self._sort(error.status_code, error.response.text, error.response.headers, question)
+            refused = error.response
         except openai.OpenAIError as error:
             self._failed(question, key, "malformed")
-            raise Transient("server", str(error)[:TELLS]) from None
+            raise Transient("server", self._hidden(str(error))[:TELLS]) from None
+        if refused is not None:
+            # not while the library's error is handled: it holds what the server said, the key perhaps, and a notebook
+            # shows what an error came from
+            self._sort(refused.status_code, refused.text, refused.headers, question)
         try:
             return self._read(raw.http_response.headers.get("content-type", ""), raw.text)
         except Transient as failure:
@@ -226,13 +236,13 @@ class Client:
         if self._stopped is not None:
             raise self._stopped
         ledger = self.ledger
-        if self.token_budget is not None and ledger.spent_tokens >= self.token_budget:
-            raise BudgetSpent(f"{ledger.spent_tokens} of {self.token_budget} tokens are spent")
+        if self.token_budget is not None and ledger.most_tokens >= self.token_budget:
+            raise BudgetSpent(f"{ledger.most_tokens} of {self.token_budget} tokens are spent")
         if self.money_budget is not None:
             if ledger.unpriced:
                 self._stop(BadInput("llm_money_budget: the model has no price: add it to the file of llm_prices"))
-            if ledger.spent_usd >= self.money_budget:
-                raise BudgetSpent(f"{ledger.spent_usd:.4f} of {self.money_budget:g} dollars are spent")
+            if ledger.most_usd >= self.money_budget:
+                raise BudgetSpent(f"{ledger.most_usd:.4f} of {self.money_budget:g} dollars are spent")
 
     def _stop(self, error: Exception) -> NoReturn:
         """End this and every further question in the same way: one that can't be answered is not asked again."""

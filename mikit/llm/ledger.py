@@ -33,18 +33,42 @@ class Ledger:
         self._lock = threading.Lock()
         self._first: dict[str, str] = {}
         self._counted: set[str] = set()
+        self._open: set[str] = set()
         self.spent_tokens, self.spent_usd, self.sent, self.unpriced = 0, 0.0, 0, False
+        self._most_tokens, self._most_usd = 0, 0.0
+        self.lost = 0
+        """Requests that earlier processes sent and did not live to see answered; their replies may have been paid for."""
         for line in _lines(self.path):
             self._take(line)
+            if line.get("event") == "sent":
+                self.lost += 1
+                self._open.add(line["request"])
+            elif line.get("event") in ("reply", "failed"):
+                self.lost -= 1
+                self._open.discard(line["request"])
+
+    @property
+    def most_tokens(self) -> int:
+        """What was spent at most, each lost request counted as the dearest reply."""
+        return self.spent_tokens + self.lost * self._most_tokens
+
+    @property
+    def most_usd(self) -> float:
+        """The same in US dollars."""
+        return self.spent_usd + self.lost * self._most_usd
 
     def _take(self, line: Mapping[str, Any]) -> None:
         event = line.get("event")
         if event == "sent":
             self.sent += 1
+            # asked again: what an earlier process was sent for the same question is lost for good
+            self._open.discard(line["request"])
         elif event == "reply":
-            self.spent_tokens += line["prompt_tokens"] + line["completion_tokens"]
-            self.spent_usd += line["usd"] or 0.0
-            self.unpriced |= line["usd"] is None and bool(line["prompt_tokens"] + line["completion_tokens"])
+            tokens, usd = line["prompt_tokens"] + line["completion_tokens"], line["usd"]
+            self.spent_tokens += tokens
+            self.spent_usd += usd or 0.0
+            self._most_tokens, self._most_usd = max(self._most_tokens, tokens), max(self._most_usd, usd or 0.0)
+            self.unpriced |= usd is None and bool(tokens)
         elif event == "first":
             self._first.setdefault(line["request"], line["step"])
 
@@ -58,6 +82,15 @@ class Ledger:
         tokens = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens}
         usd = self._usd(question.model, reply)
         self.note("reply", question, key, **tokens, cached_tokens=reply.cached_tokens, usd=usd, seconds=reply.seconds)
+
+    def settle(self, question: Question, key: str, reply: Reply) -> None:
+        """Write down a reply that lay in the cache, if a process of this run sent for it and died before it could."""
+        with self._lock:
+            if key not in self._open:
+                return
+            self._open.discard(key)
+            self.lost -= 1
+        self.paid(question, key, reply)
 
     def _append(self, line: dict[str, Any]) -> None:
         with self._lock:

@@ -34,8 +34,6 @@ class Subject:
     """Of step 1."""
     intervention: Intervention
     """Of step 5."""
-    used_documents: frozenset[str] = frozenset()
-    """Of which no text is drawn: it was drawn from them before."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,15 @@ class Judged:
     """None without an output hypothesis, and where the intervention is null."""
     chain: Chain
     gates: Gates
+
+
+def unjudged(subject: Subject, why: str) -> Judged:
+    """No verdict, and why: what a gate would say of the feature without any explanation stands."""
+    protocol = subject.setting.protocol
+    gates = judge_gates(subject.observation, None, None, None, subject.intervention, protocol)
+    reasons = {end: why if getattr(gates, end) == "undecided" else reason for end, reason in gates.reasons.items()}
+    chain = Chain(split="confirm", best_pair=None, checks=[], functional_score=None, explanation=f"No chain: {why}")
+    return Judged(None, None, chain, gates.model_copy(update={"reasons": reasons}))
 
 
 def judge(
@@ -72,9 +79,7 @@ def input_score_of(subject: Subject, hypothesis: InputHypothesis, split: Split) 
     """A hypothesis scored on texts made for it: `n_confirm` a group on `confirm`, `n_select` elsewhere."""
     protocol = subject.setting.protocol
     n = protocol.n_confirm if split == "confirm" else protocol.n_select
-    experiment = design_experiment(
-        subject.setting, hypothesis, split, n, subject.used_documents, peak_tokens(subject.observation)
-    )
+    experiment = design_experiment(subject.setting, hypothesis, split, n, peak_tokens(subject.observation))
     return score_input(subject.setting, subject.feature, subject.observation, hypothesis, experiment)
 
 

@@ -36,8 +36,6 @@ class Session(BaseModel):
     after: int
     """Rounds that there were before it."""
     max_rounds: int
-    used_documents: list[str] = []
-    """On which a verdict was given before: no text is drawn from them again."""
     batch: int = 1
     """Which draw of `confirm` it ends with."""
 
@@ -157,16 +155,12 @@ def read_sessions(directory: RunDirectory) -> list[Session]:
 
 
 def call_for(directory: RunDirectory, max_rounds: int) -> None:
-    """Open a session of so many rounds at most. Its last step draws texts from documents that no verdict was given on."""
+    """Open a session of so many rounds at most. Its last step draws `confirm` from documents that no verdict saw."""
     before = read_sessions(directory)
-    used = set(before[-1].used_documents) if before else set()
     trace = directory.read_trace()
-    if trace is not None and trace.input_round and trace.input_round.eval.confirm:
-        used |= {case.document for case in trace.input_round.eval.confirm.cases if case.document}
     session = Session(
         after=len(read_rounds(directory)),
         max_rounds=max_rounds,
-        used_documents=sorted(used),
         batch=(trace.meta.confirm_batches if trace else 0) + 1,
     )
     write_json(

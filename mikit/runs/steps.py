@@ -111,7 +111,7 @@ def conclude(run: Run) -> Trace:
 
     refined = refine(run)
     session = refined.session
-    before = Refinement(refined.rounds, session.used_documents, session.batch) if session else Refinement()
+    before = Refinement(refined.rounds, session.batch) if session else Refinement()
     return trace_of(run, refined.best.found, before)
 
 

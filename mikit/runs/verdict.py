@@ -1,17 +1,20 @@
 """From what the steps found to the verdict: the chain, the confirmation on unseen texts and prompts, and the trace."""
 
+import dataclasses
 import importlib.metadata
 import platform
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import mikit
-from mikit.evidence.prompts import prompts_hash
+from mikit.evidence.prompts import PROMPTS_A_SPLIT, prompts_hash
+from mikit.evidence.unseen import unseen_evidence
+from mikit.experiments.setting import Setting
 from mikit.gates import NO_TEXT, is_confirmed
 from mikit.llm.ledger import total
 from mikit.runs.found import Found
-from mikit.runs.judging import Judged, Subject, judge
+from mikit.runs.judging import Judged, Subject, judge, unjudged
 from mikit.runs.nulls import try_nulls
 from mikit.runs.run import Run
 from mikit.trace import (
@@ -39,8 +42,6 @@ class Refinement:
     """What came before a verdict."""
 
     rounds: Sequence[Round] = ()
-    used_documents: Collection[str] = ()
-    """On which a verdict was given before: no text is drawn from them."""
     batch: int = 1
     """Which draw of `confirm` this is."""
 
@@ -49,13 +50,33 @@ def trace_of(run: Run, found: Found, refinement: Refinement) -> Trace:
     """Score the chosen pair once on `confirm`, judge it, try the nulls, and put everything together."""
     start = time.monotonic()
     observation = found.observation
-    used = frozenset(refinement.used_documents)
-    subject = Subject(run.setting, run.feature, observation, found.intervention, used)
     silent = observation.feature_kind in NO_TEXT
-    judged = judge(subject, found.input_choice, found.output_choice, "confirm")
-    nulls = try_nulls(subject, found.input_choice) if run.tries_nulls and not silent else {}
+    setting, why_not = (run.setting, None) if refinement.batch == 1 or silent else _unseen(run, refinement.batch)
+    subject = Subject(setting, run.feature, observation, found.intervention)
+    judged = (
+        unjudged(subject, why_not) if why_not else judge(subject, found.input_choice, found.output_choice, "confirm")
+    )
+    nulls = try_nulls(subject, found.input_choice) if run.tries_nulls and not silent and not why_not else {}
     seconds = time.monotonic() - start
     return _assemble(run, found, "dead" if silent else "complete", judged, nulls, seconds, refinement)
+
+
+def _unseen(run: Run, batch: int) -> tuple[Setting, str | None]:
+    """What a further draw of `confirm` is made from: texts, positions and prompts of documents that no verdict saw.
+
+    Returns:
+        The setting, and why no draw can be made if too few documents are left.
+    """
+    found = unseen_evidence(run.target, run.params, run.store, batch)
+    prompts = {**run.prompts, "confirm": found.prompts}
+    setting = dataclasses.replace(run.setting, unseen=found.store, prompts=prompts)
+    needed = run.protocol.n_confirm
+    if len(found.prompts) == PROMPTS_A_SPLIT and found.documents >= needed:
+        return setting, None
+    return setting, (
+        f"For verdict {batch} {needed} documents of `confirm` are needed that none before could see, besides those of "
+        f"{PROMPTS_A_SPLIT} prompts, and {found.documents} are left: a larger corpus has more."
+    )
 
 
 def _files(run: Run, rounds: Sequence[Round]) -> dict[str, StepFile]:

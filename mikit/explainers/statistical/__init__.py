@@ -33,7 +33,7 @@ class StatisticalExplainer:
             note = f"no window shown reaches the firing threshold (feature is {observation.feature_kind})"
             return InputHypotheses(author=self.name, hypotheses=[], note=note)
         known = {each.text for each in tried}
-        rules = [r for r in find_rules(observation, vocabulary, n + len(known)) if describe(r) not in known][:n]
+        rules = find_rules(observation, vocabulary, n, known)
         hypotheses = [InputHypothesis(id=f"H{i}", text=describe(rule), rule=rule) for i, rule in enumerate(rules, 1)]
         why_none = None if hypotheses else "no rule tells the firing windows from the silent ones"
         return InputHypotheses(author=self.name, hypotheses=hypotheses, note=why_none)

@@ -50,7 +50,8 @@ def _own(shown: Shown, vocabulary: Vocabulary, clause: Clause, credited: Sequenc
     test = token_test(clause)
     ok = np.array([test(text) for text in shown.texts] + [False], bool)
     at = ok[shown.codes]
-    leave_out = credited is not None and len(np.unique(shown.documents[shown.fires])) >= FEW_DOCUMENTS
+    few = len(np.unique(shown.documents[shown.fires])) < FEW_DOCUMENTS
+    leave_out = credited is not None and not few and not shown.is_census
     credited_at = at & np.isin(shown.codes, credited) if leave_out and credited is not None else at
     if clause.tokens is not None:
         elsewhere = set(clause.tokens) - set(shown.texts)

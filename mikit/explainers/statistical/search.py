@@ -1,11 +1,12 @@
 """The rules that best tell firing windows from silent ones: a beam search over unions of clauses."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mikit.evidence.vocabulary import Vocabulary
+from mikit.explainers.sentences import describe
 from mikit.explainers.statistical.candidates import candidates
 from mikit.explainers.statistical.measure import Candidate
 from mikit.explainers.statistical.shown import Shown, shown_windows
@@ -94,14 +95,24 @@ def distinct(ranked: Sequence[Scored], n: int) -> list[Scored]:
     return taken
 
 
-def find_rules(observation: Observation, vocabulary: Vocabulary, n: int) -> list[Rule]:
+def find_rules(
+    observation: Observation, vocabulary: Vocabulary, n: int, failed: Collection[str] = frozenset()
+) -> list[Rule]:
     """Up to `n` distinct rules, the best first.
 
     Args:
         observation: at least one of its windows fires.
         vocabulary: token texts and their counts in the corpus.
+        failed: descriptions of rules that were tried; what matches the same windows as one of them is no new rule.
     """
     shown = shown_windows(observation, vocabulary)
     pool = candidates(shown, vocabulary)
-    best = distinct(search(shown, pool), n)
-    return [Rule(any_of=[pool[i].clause for i in scored.parts]) for scored in best]
+
+    def rule_of(scored: Scored) -> Rule:
+        return Rule(any_of=[pool[i].clause for i in scored.parts])
+
+    ranked = search(shown, pool)
+    if failed:
+        known = [scored for scored in ranked if describe(rule_of(scored)) in failed]
+        ranked = [scored for scored in ranked if all(_overlap(scored.hits, other.hits) < SAME for other in known)]
+    return [rule_of(scored) for scored in distinct(ranked, n)]

@@ -41,6 +41,8 @@ class Shown:
     """Windows in the corpus."""
     n_tokens: int
     """Content tokens in the corpus."""
+    is_census: bool = False
+    """Whether every token there is was read: what was not shown does not fire, and no token must be seen a second time."""
 
     @property
     def n_firing(self) -> float:
@@ -88,7 +90,10 @@ def shown_windows(observation: Observation, vocabulary: Vocabulary) -> Shown:
     occupied = counts * holding / occurrences
     weight = _weights(observation, windows, fires, codes, peak_code, occupied, n_windows)
     n_tokens = max(observation.tokens_read, int((codes >= 0).sum()))
-    return Shown(texts, codes, firing, peak_code, fires, documents, weight, counts, occupied, n_windows, n_tokens)
+    is_census = observation.source == "bos_token"
+    return Shown(
+        texts, codes, firing, peak_code, fires, documents, weight, counts, occupied, n_windows, n_tokens, is_census
+    )
 
 
 def _weights(
