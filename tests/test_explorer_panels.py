@@ -79,7 +79,8 @@ def test_an_explanation_is_scored_with_progress_and_forgotten_with_its_feature(e
     explorer.score.note.observe(lambda change: said.append(change["new"]), "value")
     explorer.score.explanation.value = 'fires on "mango"'
     explorer.score.score.click()
-    assert [f"{n} of 4" in line for n, line in enumerate(said[:4], 1)] == [True] * 4
+    stages = [line for line in said if " of 4" in line]
+    assert len(stages) >= 4 and all(any(f"{n} of 4" in line for line in stages) for n in range(1, 5))
     assert "<svg" in explorer.score.figure.value
     assert "input" in explorer.score.verdict.value
     assert not explorer.score.score.disabled

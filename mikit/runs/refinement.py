@@ -287,8 +287,9 @@ def _change(state: State, states: list[State], best: State, component: Component
             run.perform(
                 steps.hypothesise_output, lambda: explainer.output_hypotheses(best.found.intervention, n, outputs)
             )
-    written: Any = run.need(steps.hypothesise_input if component == "input" else steps.hypothesise_output)
-    return [hypothesis.text for hypothesis in written.hypotheses]
+    if component == "input":
+        return [hypothesis.text for hypothesis in run.need(steps.hypothesise_input).hypotheses]
+    return [hypothesis.text for hypothesis in run.need(steps.hypothesise_output).hypotheses]
 
 
 def _other_pair(states: list[State], best: State) -> str | None:
