@@ -66,7 +66,9 @@ def pytest_collection_modifyitems(items):
 def isolated(tmp_path, monkeypatch):
     """Each test writes to an outputs folder of its own and sees no key or setting of the user's; the cache is shared."""
     for name in [*USERS_OWN, *(name for name in os.environ if name.startswith("MIKIT_") and name != "MIKIT_CACHE")]:
-        monkeypatch.delenv(name, raising=False)
+        # set first, so that what a test's command sets is taken back, too
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     monkeypatch.setenv("MIKIT_OUTPUTS", str(tmp_path / "outputs"))
 
 

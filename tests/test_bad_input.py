@@ -186,7 +186,18 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
+IN_A_KERNEL = (
+    "a layer beyond the model",
+    "a model that is nowhere",
+    "a spec with an unknown key",
+    "an SAE folder that is empty",
+    "an SAE configuration that is torn",
+    "an SAE of another hook point",
+)
+"""Told by the check before the first step, as others of the fast tier are: a kernel is started for each."""
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in IN_A_KERNEL)) for k in KINDS])
 def test_each_kind_is_one_line_and_costs_nothing(kind, place, capsys):
     words, expected, said = KINDS[kind]
     words = words(place) if callable(words) else words
@@ -225,6 +236,7 @@ def copied(root: Path, place: Path, damage) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", GEMMA_KINDS)
 def test_what_is_wrong_with_a_target_of_ones_own_is_one_line(kind, gemma, place, capsys):
     options, said = GEMMA_KINDS[kind]

@@ -313,6 +313,7 @@ def test_a_second_process_on_the_same_run_gets_one_line_that_names_the_first(pip
     assert pipeline.ran() == []
 
 
+@pytest.mark.slow
 def test_a_driver_killed_in_step_4_lets_go_of_the_run_and_the_next_one_repeats_nothing(pipeline):
     kill_parent = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); os.kill(os.getpid(), signal.SIGKILL)"
     pipeline.notebook(4, extra=kill_parent)
@@ -336,6 +337,7 @@ def test_an_interrupt_keeps_what_was_done(pipeline):
     assert pipeline.ran() == [4, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.slow
 def test_a_kernel_killed_right_after_the_record_leaves_a_step_that_is_done(pipeline):
     pipeline.notebook(4)
     path = pipeline.folder / f"{NOTEBOOKS[3]}.ipynb"

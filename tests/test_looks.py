@@ -141,7 +141,7 @@ def test_an_axis_without_a_label_or_without_a_unit_is_noticed():
 
 
 @given(name=st.sampled_from(sorted(ALL)), text=st.text(max_size=60))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_text_can_be_drawn(name, text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -98,7 +98,14 @@ class TestDamage:
         assert explain_feature().meta.interpretations == first.meta.interpretations
         assert json.loads(path.read_text("utf-8"))["outputs"] == whole["outputs"]
 
-    @pytest.mark.parametrize("fault", [{"files": {}}, {"made_of": {}}, {"tokens_read": None}])
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            {"files": {}},
+            pytest.param({"made_of": {}}, marks=pytest.mark.slow),
+            pytest.param({"tokens_read": None}, marks=pytest.mark.slow),
+        ],
+    )
     def test_evidence_that_says_too_little_is_made_again(self, fault):
         first = explain_feature()
         (meta,) = (paths.outputs() / "evidence").glob("*/meta.json")

@@ -39,7 +39,7 @@ def mikit(*words, limit=None, **options):
 # --- disks
 
 
-@pytest.mark.parametrize("limit", [1_000, 30_000])
+@pytest.mark.parametrize("limit", [pytest.param(1_000, marks=pytest.mark.slow), 30_000])
 def test_a_write_that_the_system_refuses_is_one_line_and_the_next_call_goes_on(limit):
     words = ["scan", "--set", "corpus_tokens=20000"]
     refused = mikit(*words, limit=limit)
