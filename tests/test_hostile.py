@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import mikit
+from mikit.runs.pages import page_template
 
 PACKAGE = Path(mikit.__file__).parent
 TESTS = Path(__file__).parent
@@ -89,6 +90,10 @@ def test_nothing_is_declared_to_be_html_that_somebody_else_wrote():
 def test_a_template_escapes_everything(template):
     text = template.read_text("utf-8")
     assert not re.search(r"\|\s*safe\b|autoescape\s+false", text)
-    page = template.name.split(".")[0]
-    maker = {"report": "report.py", "sweep": "sweep_report.py"}[page]
-    assert "autoescape=True" in (PACKAGE / "runs" / maker).read_text("utf-8")
+    filters = ("cell", "interval", "number", "quotes", "rate", "score", "share")
+    assert page_template(template.name, dict.fromkeys(filters, str)).environment.autoescape is True
+
+
+def test_reports_are_made_of_templates_in_one_way():
+    makers = [path for path in PACKAGE.rglob("*.py") if re.search(r"\bEnvironment\(", path.read_text("utf-8"))]
+    assert [path.name for path in makers] == ["pages.py"]

@@ -1,17 +1,17 @@
 """The report of a run: one HTML page that needs nothing but itself."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-from markupsafe import Markup
+from jinja2 import Template
 
 from mikit import viz
 from mikit.files import write_text
 from mikit.progress import working
+from mikit.runs.pages import page_template
 from mikit.settings import Protocol
 from mikit.trace import (
     Estimate,
@@ -146,23 +146,14 @@ def headline(meta: Meta) -> str:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., str]] = {
         "number": _number,
         "score": _score,
         "share": _share,
         "interval": _interval,
         "quotes": _quotes,
-        "svg": viz.inline_svg,
     }
-    return environment.get_template("report.html.j2")
+    return page_template("report.html.j2", filters)
 
 
 def input_score(trace: Trace) -> InputScore | None:
@@ -235,13 +226,6 @@ def _flat(values: Mapping[str, Any]) -> dict[str, str]:
         else:
             rows[name] = str(value)
     return rows
-
-
-def _shown(value: Any) -> Any:
-    """What jinja prints, before it escapes it: no character of a text hides or reorders what stands around it."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return viz.visible(value)
-    return "–" if value is None else value
 
 
 def _number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -18,6 +18,7 @@ from mikit.files import write_text
 from mikit.progress import working
 from mikit.runs import sweep_table as tables
 from mikit.runs.manifest import Manifest, read_manifest
+from mikit.runs.pages import page_template
 from mikit.runs.sweep_table import Row, Table
 from mikit.settings import Protocol
 from mikit.trace import Proportion
@@ -152,16 +153,7 @@ def _links(row: Row, folder: Path) -> str | None:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"rate": shown, "cell": _cell, "svg": viz.inline_svg}
-    return environment.get_template("sweep.html.j2")
+    return page_template("sweep.html.j2", {"rate": shown, "cell": _cell})
 
 
 def _cell(value: Any) -> str:
@@ -176,10 +168,3 @@ def _cell(value: Any) -> str:
         if isinstance(value, float)
         else str(value)
     )
-
-
-def _shown(value: Any) -> Any:
-    """What jinja prints, before it escapes it: no character of a text hides or reorders what stands around it."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return viz.visible(value)
-    return "–" if value is None else value
