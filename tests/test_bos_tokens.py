@@ -5,16 +5,18 @@ import pytest
 from planted_lab import TRUTH, lab
 
 from mikit.errors import BadInput
+from mikit.evidence import bos_tokens
 from mikit.evidence.bos_tokens import place, read_bos, scan_bos, with_bos_tokens
 from mikit.experiments.activation import peak_activations
 from mikit.explainers.statistical.search import find_rules
 from mikit.settings import Params
+from mikit.targets import Options, load_target
 
 FRUITS = TRUTH["fruits"]
 
 
 def params(tmp_path, **more):
-    return Params(feature=FRUITS.index, bos_token_root=str(tmp_path / "initial_observation"), **more)
+    return Params(**{"feature": FRUITS.index, "bos_token_root": str(tmp_path / "initial_observation")} | more)
 
 
 def test_the_strongest_tokens_are_those_that_fire_alone(tmp_path, planted):
@@ -82,3 +84,37 @@ def test_a_feature_that_no_token_alone_fires_is_refused(tmp_path, planted):
             lab().observation(unused), read_bos(planted, params(tmp_path)), planted, lab().setting.vocabulary,
             Params(feature=unused),
         )  # fmt: skip
+
+
+def test_damaged_evidence_is_refused_in_one_line_and_made_anew(planted, tmp_path):
+    folder = scan_bos(planted, params(tmp_path))
+    whole = {name: (folder / name).read_bytes() for name in ("ids.npy", "values.npy")}
+    for name, data in whole.items():
+        for damage in (b"", b"PK\3\4", data[:-8], data[:-8] + b"\x41" * 8):
+            (folder / name).write_bytes(damage)
+            with pytest.raises(BadInput, match="is damaged: valid: mikit scan-bos once more"):
+                read_bos(planted, params(tmp_path))
+        scan_bos(planted, params(tmp_path))
+        assert (folder / name).read_bytes() == data
+
+
+def test_another_network_has_a_folder_of_its_own_and_a_scan_cut_short_says_nothing(planted, tmp_path, monkeypatch):
+    other = load_target("planted", 0, Options(planted_seed=5))
+    folder = scan_bos(planted, params(tmp_path))
+    assert place(other, params(tmp_path)) != folder
+    before = read_bos(planted, params(tmp_path)).values
+    (folder / "values.npy").unlink()
+    monkeypatch.setattr(bos_tokens, "write_json", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        scan_bos(planted, params(tmp_path))
+    with pytest.raises(BadInput, match="holds no tokens of this model"):
+        read_bos(planted, params(tmp_path))
+    monkeypatch.undo()
+    scan_bos(planted, params(tmp_path))
+    np.testing.assert_array_equal(read_bos(planted, params(tmp_path)).values, before)
+
+
+@pytest.mark.parametrize("root", ["/dev/null/x", "a\0b", "~nobody-of-this-name/x"])
+def test_a_root_that_is_no_folder_is_one_line(planted, tmp_path, root):
+    with pytest.raises(BadInput, match="bos_token_root = .* valid: a folder"):
+        scan_bos(planted, params(tmp_path, bos_token_root=root))

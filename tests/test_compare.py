@@ -116,6 +116,13 @@ def test_what_is_no_finished_run_is_refused_in_one_line(fault, tmp_path):
         compare.read_runs([folder])
 
 
+@pytest.mark.parametrize("name", ["a\0b", "~nobody-of-this-name/x", "x" * 5000])
+def test_what_can_be_no_folder_is_refused_in_one_line(name):
+    with pytest.raises(BadInput, match="valid: the folder of a") as caught:
+        compare.read_runs([name])
+    assert "\n" not in str(caught.value)
+
+
 def test_nothing_to_compare_is_refused():
     with pytest.raises(BadInput, match="no run to compare"):
         compare.read_runs([])

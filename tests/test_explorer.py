@@ -225,18 +225,26 @@ def test_the_random_direction_has_the_norm_of_the_feature_and_is_drawn_by_seed(l
 
 
 @pytest.mark.parametrize(
-    "feature, ref, prompt, said",
+    "changed, said",
     [
-        (3, 1.0, "", "has no token"),
-        (3, 1.0, "zzz", "has no token"),
-        (3, 1.0, "the " * 200, "valid: 128 at most"),
-        (3, 0.0, "the baker", "no strength"),
-        (999, 1.0, "the baker", "out of range"),
+        ({"prompt": ""}, "has no token"),
+        ({"prompt": "zzz" * 40_000}, "has no token"),
+        ({"prompt": "the " * 200}, "valid: 128 at most"),
+        ({"prompt": "the \ud800"}, "half a character"),
+        ({"ref": 0.0}, "no strength"),
+        ({"feature": 999}, "out of range"),
+        ({"feature": True}, "is no index"),
+        ({"feature": "3"}, "is no index"),
+        ({"dose": float("nan")}, "valid: -100 to 100 times ref"),
+        ({"dose": 1e30}, "valid: -100 to 100 times ref"),
+        ({"position": "zzz"}, "valid: last_token or all_tokens"),
     ],
 )
-def test_what_can_not_be_steered_is_refused_in_a_line(look, feature, ref, prompt, said):
+def test_what_can_not_be_steered_is_refused_in_a_line(look, changed, said):
+    told = {"feature": 3, "ref": 1.0, "prompt": "the baker", "dose": 1.0, "position": "last_token", "seed": 0}
     with pytest.raises(BadInput, match=said) as error:
-        steering(look.run.target, feature, ref, prompt, 1.0, "last_token", 0)
+        steering(look.run.target, **told | changed)
+    assert len(str(error.value)) < 300
     assert "\n" not in str(error.value)
 
 

@@ -10,6 +10,7 @@ from test_compare import write_run
 from test_report import ATTACKS, Outline
 
 from mikit import paths
+from mikit.errors import BadInput
 from mikit.runs import front_page
 from mikit.runs.doctor import Finding
 from mikit.viz import link, table
@@ -34,6 +35,11 @@ def test_the_newest_run_comes_first_and_no_more_than_asked_for():
     assert [run.folder.name for run in front_page.last_runs(3)] == ["run4", "run3", "run2"]
     text = Outline(front_page.runs_table(2)).text
     assert text.index("feature-4/run4") < text.index("feature-3/run3") and "run2" not in text
+
+
+def test_fewer_than_one_run_is_refused():
+    with pytest.raises(BadInput, match="valid: 1 or more"):
+        front_page.last_runs(0)
 
 
 def test_a_run_shows_its_verdicts_as_marks_and_words():

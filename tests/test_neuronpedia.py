@@ -103,6 +103,11 @@ BROKEN = {
     "no model": json.dumps({k: v for k, v in record().items() if k != "modelId"}),
     "uneven row": json.dumps(record(activations=[row([" a", " b"], [1.0])])),
     "text for numbers": json.dumps(record(activations=[row([" a"], ["much"])])),
+    "not a number": json.dumps(record(activations=[row([" a"], [float("nan")])])),
+    "infinite": json.dumps(record(activations=[row([" a"], [float("inf")])])),
+    "too small to be an activation": json.dumps(record(activations=[row([" a"], [5e-324])])),
+    "half a character": json.dumps(record(activations=[row(["\ud800"], [1.0])])),
+    "nesting": "[" * 200_000,
     "tokens missing": json.dumps(record(activations=[{"values": [1.0]}])),
 }
 

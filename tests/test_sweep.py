@@ -85,6 +85,10 @@ def test_an_index_that_is_out_of_range_and_an_empty_choice_are_one_line(tmp_path
         chosen([50])
     with pytest.raises(BadInput, match="none of layer 0's 50 latents is left"):
         chosen({"density": [0.9, 1.0]})
+    with pytest.raises(BadInput, match="999999999 is out of range: the SAE of layer 0 has latents 0 to 49"):
+        chosen({"range": [0, 1_000_000_000]})
+    with pytest.raises(BadInput, match="can't be read as CSV"):
+        chosen({"csv": "a\0b"})
     table = tmp_path / "f.csv"
     table.write_text("feature\nx\n")
     with pytest.raises(BadInput, match="line 2: feature = 'x'"):

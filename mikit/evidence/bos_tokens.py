@@ -18,7 +18,7 @@ from mikit import paths
 from mikit.errors import BadInput
 from mikit.evidence.prompts import neutral_prompts
 from mikit.evidence.vocabulary import Vocabulary
-from mikit.files import value_hash, write_json
+from mikit.files import atomic_path, file_hash, value_hash, write_json
 from mikit.progress import track
 from mikit.settings import Params
 from mikit.targets.base import Target
@@ -43,9 +43,20 @@ class BosTokens:
 
 
 def place(target: Target, params: Params) -> Path:
-    """The folder of the evidence: below `bos_token_root`, by model, layer and prompt."""
-    root = Path(params.bos_token_root).expanduser() if params.bos_token_root else paths.outputs() / "bos-tokens"
-    return root / f"{target.name}-layer-{target.layer}" / params.bos_prompt_id
+    """The folder of the evidence: below `bos_token_root`, by model, layer, SAE and prompt.
+
+    Raises:
+        BadInput: `bos_token_root` is no name of a folder.
+    """
+    try:
+        root = Path(params.bos_token_root).expanduser() if params.bos_token_root else paths.outputs() / "bos-tokens"
+    except RuntimeError as error:
+        raise _no_folder(params, error) from None
+    return root / f"{target.name}-layer-{target.layer}-{target.sae.hash[:8]}" / params.bos_prompt_id
+
+
+def _no_folder(params: Params, error: Exception) -> BadInput:
+    return BadInput(f"bos_token_root = {params.bos_token_root!r}: {error}: valid: a folder that can be written")
 
 
 def prefix_of(target: Target, prompt_id: str) -> list[int]:
@@ -82,12 +93,18 @@ def scan_bos(target: Target, params: Params) -> Path:
         The folder; what was there of the same model, SAE and prompt is kept.
 
     Raises:
-        BadInput: there is no such prompt.
+        BadInput: there is no such prompt, or `bos_token_root` is no folder that can be written.
     """
     folder, prefix = place(target, params), prefix_of(target, params.bos_prompt_id)
     made_of = identity(target, prefix)
-    if _meta(folder).get("made_of") == made_of:
+    if _meta(folder).get("made_of") == made_of and _is_whole(folder):
         return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # it says what the arrays are of: none, until they are whole
+        (folder / "meta.json").unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        raise _no_folder(params, error) from None
     tokens = np.array([i for i in range(target.vocab_size) if i not in target.special_ids], np.int64)
     d_sae = target.sae.d_sae
     best = torch.zeros(0, d_sae)
@@ -101,11 +118,25 @@ def scan_bos(target: Target, params: Params) -> Path:
         owners = torch.cat([best_ids, torch.as_tensor(part)[:, None].expand(-1, d_sae)])
         best, order = values.topk(min(KEPT, len(values)), dim=0)
         best_ids = owners.gather(0, order)
-    folder.mkdir(parents=True, exist_ok=True)
-    np.save(folder / "values.npy", best.T.contiguous().numpy().astype(np.float32))
-    np.save(folder / "ids.npy", best_ids.T.contiguous().numpy().astype(np.int32))
-    write_json(folder / "meta.json", {"made_of": made_of, "tokens": len(tokens), "prompt": target.text_of(prefix)})
+    arrays = {"values": best.T.numpy().astype(np.float32), "ids": best_ids.T.numpy().astype(np.int32)}
+    for name, array in arrays.items():
+        with atomic_path(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, np.ascontiguousarray(array))
+    files = {name: file_hash(folder / f"{name}.npy") for name in arrays}
+    told = {"made_of": made_of, "files": files, "tokens": len(tokens), "prompt": target.text_of(prefix)}
+    write_json(folder / "meta.json", told)
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the arrays are those that the scan wrote."""
+    files = _meta(folder).get("files")
+    try:
+        return isinstance(files, dict) and all(
+            file_hash(folder / f"{name}.npy") == files.get(name) for name in ("ids", "values")
+        )
+    except OSError:
+        return False
 
 
 def _meta(folder: Path) -> dict[str, Any]:
@@ -129,12 +160,9 @@ def read_bos(target: Target, params: Params) -> BosTokens:
             f"{folder} holds no tokens of this model, SAE and prompt: valid: mikit scan-bos with the same --model, "
             "--layer, --bos-token-root and --bos-prompt-id, before the run"
         )
-    try:
-        ids, values = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("ids", "values"))
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{folder} is damaged ({type(error).__name__}): delete it, and run mikit scan-bos again"
-        ) from None
+    if not _is_whole(folder):
+        raise BadInput(f"{folder} is damaged: valid: mikit scan-bos once more, which makes it anew")
+    ids, values = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("ids", "values"))
     return BosTokens(ids, values, meta)
 
 

@@ -38,6 +38,8 @@ LONGEST_WAIT = 3700.0
 """Seconds: its limit is counted by the hour."""
 TIMEOUT = 30.0
 MOST_TOP = 32
+TINIEST = 1e-30
+"""No activation is smaller, or larger than its inverse: float32 has none in units that anybody uses."""
 
 
 class _Loose(BaseModel):
@@ -134,7 +136,8 @@ def feature_record(params: Params, sleep: Any = None) -> tuple[FeatureRecord, di
 
 
 def _require_index(record: FeatureRecord, feature: int, where: str) -> None:
-    if str(record.index) != str(feature):
+    said = str(record.index)
+    if not (said.isascii() and said.isdigit() and int(said) == feature):
         raise BadInput(f"{where} is of feature {record.index}: valid: the record of feature {feature}")
 
 
@@ -226,8 +229,8 @@ def read_record(text: str, where: str) -> FeatureRecord:
         BadInput: it is none; the message says where it differs.
     """
     try:
-        record = FeatureRecord.model_validate(json.loads(text))
-    except ValueError as error:
+        record = FeatureRecord.model_validate(json.loads(text.removeprefix("\ufeff"), parse_constant=_no_number))
+    except (ValueError, RecursionError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else None
         fault = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else "not JSON"
         raise BadInput(f"{where} is no record of a feature: {fault}") from None
@@ -236,7 +239,23 @@ def read_record(text: str, where: str) -> FeatureRecord:
             raise BadInput(
                 f"{where} is no record of a feature: activations.{i}: {len(row.tokens)} tokens, {len(row.values)} values"
             )
+        if any(value is not None and not (value == 0 or TINIEST < abs(value) < 1 / TINIEST) for value in row.values):
+            raise BadInput(f"{where} is no record of a feature: activations.{i}: a value that no activation has")
+        if _is_torn("".join(row.tokens)):
+            raise BadInput(f"{where} is no record of a feature: activations.{i}: a token with half a character")
     return record
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _is_torn(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 # --- a record as evidence ---

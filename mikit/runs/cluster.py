@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import socket
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from typing import Any
@@ -32,6 +33,7 @@ def connected(scheduler: str, workers: int, features: int = 1) -> Iterator[Execu
     with contextlib.ExitStack() as stack:
         address: Any = stack.enter_context(local_cluster(workers, features)) if scheduler == LOCAL else scheduler
         try:
+            _require_listener(address)
             client = stack.enter_context(Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, TimeoutError, ValueError) as error:
             raise BadInput(
@@ -41,6 +43,15 @@ def connected(scheduler: str, workers: int, features: int = 1) -> Iterator[Execu
         log.info("scheduler %s: %d workers%s", client.scheduler.address, n, _dashboard(client))
         # a function of the same name and arguments is not pure here: it writes files
         yield client.get_executor(pure=False, retries=0)
+
+
+def _require_listener(address: Any) -> None:
+    """Raise where nobody listens, at once: a client that finds nobody tries for long, and complains again when it goes."""
+    if isinstance(address, str):
+        from distributed.comm.addressing import get_address_host_port
+
+        with socket.create_connection(get_address_host_port(address), CONNECT_SECONDS):
+            pass
 
 
 def _dashboard(client: Any) -> str:

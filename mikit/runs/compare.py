@@ -126,10 +126,17 @@ def read_rounds(folder: str | Path) -> list[Side]:
 
 
 def folder_of(path: str | Path) -> Path:
-    """The folder that somebody names, or whose trace he names."""
-    given = Path(path).expanduser()
-    inside = paths.outputs() / given
-    found = inside if inside.exists() else given.resolve()
+    """The folder that somebody names, or whose trace he names.
+
+    Raises:
+        BadInput: it can't be the name of one.
+    """
+    try:
+        given = Path(path).expanduser()
+        inside = paths.outputs() / given
+        found = inside if inside.exists() else given.resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{str(path)[:80]!r} is no folder ({error}): valid: the folder of a run") from None
     return found.parent if found.name == "trace.json" else found
 
 

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from mikit import paths, viz
+from mikit.errors import BadInput
 from mikit.runs.doctor import Finding
 from mikit.runs.report import headline
 from mikit.trace import GateVerdict, Meta, Trace
@@ -31,7 +32,13 @@ class LastRun:
 
 
 def last_runs(n: int = 10) -> list[LastRun]:
-    """The runs in the outputs folder that ended last, newest first; what is no run is passed over."""
+    """The runs in the outputs folder that ended last, newest first; what is no run is passed over.
+
+    Raises:
+        BadInput: fewer than one is asked for.
+    """
+    if n < 1:
+        raise BadInput(f"the last {n} runs: valid: 1 or more")
     traces = sorted(
         ((_changed(path), path) for path in paths.outputs().glob("layer-*/feature-*/*/trace.json")),
         key=lambda found: (-found[0], str(found[1])),

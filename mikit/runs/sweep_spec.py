@@ -1,6 +1,7 @@
 """What a sweep is told: which features of which layers, and how many at a time."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -150,7 +151,7 @@ def make_spec(values: Any, params: Params, where: str, **others: Any) -> SweepSp
         raise BadInput(f"{where}: {name}{shown}: {message}") from None
 
 
-def pool_of(features: Features, layer: int) -> list[int] | None:
+def pool_of(features: Features, layer: int) -> Sequence[int] | None:
     """The indices that are named for a layer, in order, each once; None where all of the SAE's are meant.
 
     Raises:
@@ -159,7 +160,7 @@ def pool_of(features: Features, layer: int) -> list[int] | None:
     if features.list is not None:
         return list(dict.fromkeys(features.list))
     if features.range is not None:
-        return list(range(*features.range))
+        return range(*features.range)
     return None if features.csv is None else _from_csv(Path(features.csv).expanduser(), layer)
 
 
@@ -169,7 +170,7 @@ def _from_csv(path: Path, layer: int) -> list[int]:
             reader = csv.DictReader(file, strict=True)
             rows = [(reader.line_num, row) for row in reader]
             names = reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise BadInput(f"{path} can't be read as CSV: {error}: valid: UTF-8 with a column feature") from None
     if "feature" not in names:
         raise BadInput(
@@ -205,11 +206,12 @@ def choose(
         BadInput: an index is out of range, or nothing is left.
     """
     pool = pool_of(features, layer)
-    if pool and max(pool) >= d_sae:
+    largest = pool[-1] if isinstance(pool, range) else max(pool or [0])
+    if largest >= d_sae:
         raise BadInput(
-            f"sweep.features: {max(pool)} is out of range: the SAE of layer {layer} has latents 0 to {d_sae - 1}"
+            f"sweep.features: {largest} is out of range: the SAE of layer {layer} has latents 0 to {d_sae - 1}"
         )
-    found = list(range(d_sae)) if pool is None else pool
+    found = list(range(d_sae) if pool is None else pool)
     live_only = features.live if features.live is not None else features.sample is not None and pool is None
     if live_only:
         found = [latent for latent in found if is_live[latent]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -49,7 +50,15 @@ class LanguageModel:
         return self.model.get_output_embeddings().weight.shape[0]
 
     def ids_of(self, text: str) -> list[int]:
-        """Content token ids of a text: no BOS, and special tokens written out in the text are dropped."""
+        """Content token ids of a text: no BOS, and special tokens written out in the text are dropped.
+
+        Raises:
+            BadInput: the text holds half a character (a lone surrogate), which no tokenizer takes.
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadInput("the text holds half a character (a lone surrogate): valid: whole ones") from None
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return [i for i in ids if i not in self.special_ids]
 
@@ -78,5 +87,7 @@ class Target(LanguageModel):
 
     def check_feature(self, feature: int) -> None:
         """Raise `BadInput` unless `feature` is a latent of the SAE."""
+        if isinstance(feature, bool) or not isinstance(feature, Integral):
+            raise BadInput(f"feature {feature!r} is no index: valid: 0 to {self.sae.d_sae - 1}")
         if not 0 <= feature < self.sae.d_sae:
             raise BadInput(f"feature {feature} is out of range: {self.sae.id} has latents 0 to {self.sae.d_sae - 1}")

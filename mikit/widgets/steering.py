@@ -1,7 +1,7 @@
 """One prompt steered: the next token and what the model goes on with, unchanged, along the feature, and at random."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ SMALLEST = 1e-4
 """A token that is less probable than this when steered is not listed as raised: of tiny probabilities the ratio is noise."""
 LEAST = 1e-4
 """Nats below which a change is rounding: the rows of one pass differ by as much."""
+STRONGEST = 100.0
+"""Multiples of ref: beyond, nothing of the text is left."""
 N_WRITTEN = 16
 """Tokens of a continuation."""
 
@@ -61,12 +63,16 @@ def steering(
         seed: of the random direction, together with the feature.
 
     Raises:
-        BadInput: no such latent, an empty or too long prompt, or a feature without a scale.
+        BadInput: no such latent, dose or position, an empty or too long prompt, or a feature without a scale.
     """
     target.check_feature(feature)
+    if not -STRONGEST <= dose <= STRONGEST:
+        raise BadInput(f"dose = {dose}: valid: -{STRONGEST:g} to {STRONGEST:g} times ref")
+    if position not in get_args(Position):
+        raise BadInput(f"position = {position!r}: valid: {' or '.join(get_args(Position))}")
     ids = target.ids_of(prompt)
     if not ids:
-        raise BadInput(f"prompt {prompt!r} has no token of this model: valid: a few words")
+        raise BadInput(f"prompt {prompt[:80]!r} has no token of this model: valid: a few words")
     if len(ids) > LONGEST:
         raise BadInput(f"prompt: {len(ids)} tokens: valid: {LONGEST} at most")
     if ref <= 0:
