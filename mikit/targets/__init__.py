@@ -1,5 +1,8 @@
 """What is explained: a language model and an SAE on one of its hook points, by name."""
 
+import contextlib
+from collections.abc import Iterator
+
 from mikit import paths
 from mikit.errors import BadInput, one_of
 from mikit.progress import working
@@ -24,8 +27,22 @@ def load_target(name: str, layer: int | None = None, options: Options | None = N
     Raises:
         BadInput: unknown name, a layer without an SAE, weights that are not installed, or an SAE that does not fit.
     """
-    with working(f"loading {name}"):
+    with working(f"loading {name}"), contextlib.nullcontext() if name == "planted" else _without_bars():
         return _load(name, layer, options or Options())
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers' own bars, one for each part of a model, out of what is shown: a line says what is loaded."""
+    from transformers.utils import logging as shown
+
+    was_on = shown.is_progress_bar_enabled()
+    shown.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            shown.enable_progress_bar()
 
 
 def _load(name: str, layer: int | None, options: Options) -> Target:
