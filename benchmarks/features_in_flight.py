@@ -25,12 +25,12 @@ from planted_writer import TRUTH, Writers
 from mikit.runs.sweep import Sweep, run_sweep
 from mikit.runs.sweep_spec import make_spec
 from mikit.settings import make_params
+from mikit.trace import without_times
 
 TARGET = 4.0
 NAMES = ("fruits", "berries", "birds_or_professions", "royal_animals", "dairy", "spices", "harbour", "hand_tools",
          "officials", "lantern", "illnesses", "toys")  # fmt: skip
 """Features of the planted model that fire and move tokens, no two of them alike."""
-TIMES = {"started_at", "seconds", "step_seconds", "run"}
 
 
 def main() -> None:
@@ -116,13 +116,6 @@ def lines(told: dict[str, float]) -> list[tuple[str, str]]:
         ("processor", f"{told['cpu']:.1f} s"),
         ("questions", f"{told['questions']:.0f}"),
     ]
-
-
-def without_times(value: Any) -> Any:
-    """A trace without what tells when and how long, and without the run's name."""
-    if isinstance(value, dict):
-        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

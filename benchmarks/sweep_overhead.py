@@ -5,7 +5,8 @@
 The same features are explained three times: by the library in one process, by a sweep's worker in its warm kernel, and by
 the fastest way stock papermill has: one driver process with papermill imported, one new kernel a notebook, saving once at
 the end. The first feature of a and b loads the model and is left out; c loads it in each kernel that needs it, which is
-what a stock run pays for. The three take turns feature by feature, so that what else the machine does falls on all.
+what a stock run pays for. Each leaves a trace and its report, and all traces are found to be the same but for times. The
+three take turns feature by feature, so that what else the machine does falls on all.
 """
 
 import argparse
@@ -20,9 +21,12 @@ from _report import report
 
 from mikit import explain_feature, paths
 from mikit.runs import work
+from mikit.runs.directory import RunDirectory
 from mikit.runs.engine import NOTEBOOKS, notebook_parameters
 from mikit.runs.kernel import KERNEL_NAME, kernel_environment
+from mikit.runs.report import write_report
 from mikit.settings import Params, make_params
+from mikit.trace import Trace, without_times
 
 SECONDS, SHARE, RATIO = 0.5, 0.1, 8.0
 LIVE = (170, 2329, 1620, 3826, 4066)
@@ -58,6 +62,8 @@ def main() -> None:
                 started = time.perf_counter()
                 ways[way](params(feature, way))
                 seconds[way].append(time.perf_counter() - started)
+            found = [without_times(trace_of(params(feature, way)).model_dump(mode="json")) for way in ways]
+            assert found.count(found[0]) == len(found), f"feature {feature}: the traces differ"
         work.close_all()
     a, b, c = (statistics.median(seconds[way]) for way in "abc")
     limit, ratio = SECONDS * len(NOTEBOOKS) + SHARE * a, (c - a) / max(b - a, 1e-9)
@@ -78,8 +84,8 @@ def main() -> None:
 
 
 def library(params: Params) -> None:
-    """The nine steps in this process."""
-    explain_feature(**params.model_dump(mode="json"))
+    """The nine steps in this process, and the report."""
+    write_report(explain_feature(**params.model_dump(mode="json")), RunDirectory(params).report_path)
 
 
 def warm(params: Params) -> None:
@@ -109,6 +115,14 @@ def stock(params: Params) -> None:
             request_save_on_cell_execute=False,
             shutdown_kernel="immediate",
         )
+    write_report(trace_of(params), RunDirectory(params).report_path)
+
+
+def trace_of(params: Params) -> Trace:
+    """What a run found."""
+    trace = RunDirectory(params).read_trace()
+    assert trace is not None, f"feature {params.feature} has no trace"
+    return trace
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Every model forbids unknown fields and non-finite numbers, so that a file that validates means what it says.
 """
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +21,8 @@ Form = Literal["digits", "capitalized", "uppercase", "punctuation", "word_start"
 Stratum = Literal["authored", "corpus", "neighbour", "random"]
 STRATA: tuple[Stratum, ...] = ("authored", "corpus", "neighbour", "random")
 GATED_STRATA: tuple[Stratum, ...] = ("authored", "corpus", "neighbour")
+TIMES = frozenset({"started_at", "seconds", "step_seconds", "run"})
+"""Fields in which two runs with the same params may differ."""
 
 
 class Record(BaseModel):
@@ -630,3 +633,17 @@ class StepFile(Record):
     """The ledger by purpose."""
     seconds: float
     started_at: str
+
+
+def without_times(value: Any, others: Collection[str] = ()) -> Any:
+    """What is read from a run's JSON, without what tells when it ran, how long, and under which name.
+
+    Args:
+        value: of any depth.
+        others: more fields to leave out.
+    """
+    if isinstance(value, dict):
+        return {
+            key: without_times(inner, others) for key, inner in value.items() if key not in TIMES and key not in others
+        }
+    return [without_times(inner, others) for inner in value] if isinstance(value, list) else value

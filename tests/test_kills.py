@@ -9,9 +9,10 @@ import sys
 import psutil
 import pytest
 
+from mikit.trace import without_times
+
 pytestmark = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "mikit.cli", "run", "--model", "planted", "--feature", "3"]
-TIMES = {"started_at", "seconds", "step_seconds", "run"}
 HALF_A_STEP = 0.6
 """CPU seconds: more than a kernel needs between two notebooks, less than one of the steps in which it is killed."""
 
@@ -39,12 +40,6 @@ def undisturbed(outputs):
 
 def trace(outputs, run):
     return json.loads((outputs / "layer-0" / "feature-3" / run / "trace.json").read_text())
-
-
-def without_times(value):
-    if isinstance(value, dict):
-        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
 
 
 def started_steps(outputs, run):

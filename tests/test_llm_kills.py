@@ -17,10 +17,10 @@ from planted_lab import TRUTH
 from planted_writer import PerfectWriter
 
 from mikit.llm.ledger import Ledger
+from mikit.trace import without_times
 
 pytestmark = pytest.mark.slow
 FEATURE = TRUTH["fruits"].index
-TIMES = {"started_at", "seconds", "step_seconds", "run", "llm_replay", "llm_base_url", "llm_token_budget"}
 KEY = "sk-kept-out-of-every-file"
 KILLS = 10
 A_RUN = 50
@@ -64,10 +64,8 @@ def trace(outputs, run):
     return json.loads((folder_of(outputs, run) / "trace.json").read_text())
 
 
-def without_times(value):
-    if isinstance(value, dict):
-        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
+def comparable(found):
+    return without_times(found, {"llm_replay", "llm_base_url", "llm_token_budget"})
 
 
 class Killer:
@@ -151,10 +149,10 @@ def test_ten_kills_at_random_points_pay_no_reply_twice_and_the_ledger_is_the_ser
         asked = len(server.requests)
         assert driver.run(**settings(server, "undisturbed")) == 0
         assert len(server.requests) == asked, "everything was in the cache"
-    assert without_times(found) == without_times(trace(outputs, "undisturbed"))
+    assert comparable(found) == comparable(trace(outputs, "undisturbed"))
     address = server.url
     assert driver.run(**settings(server, "replayed", llm_replay=True)) == 0, f"{address} is gone, and was asked"
-    assert without_times(found) == without_times(trace(outputs, "replayed"))
+    assert comparable(found) == comparable(trace(outputs, "replayed"))
     files = [path for path in outputs.rglob("*") if path.is_file()]
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
 

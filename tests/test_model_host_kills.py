@@ -26,10 +26,10 @@ from mikit.settings import make_params
 from mikit.targets import Options
 from mikit.targets.remote import served_target
 from mikit.targets.remote.messages import send as client_send
+from mikit.trace import without_times
 
 pytestmark = pytest.mark.slow
 NAMES = ("fruits", "royal_animals", "officials")
-TIMES = {"started_at", "seconds", "step_seconds", "run"}
 
 
 @pytest.fixture
@@ -162,12 +162,6 @@ def is_ours(child):
         return "multiprocessing.resource_tracker" not in " ".join(child.cmdline())
     except psutil.NoSuchProcess:
         return False
-
-
-def without_times(value):
-    if isinstance(value, dict):
-        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
 
 
 def test_features_in_flight_end_in_the_traces_of_one_after_the_other_and_so_they_do_when_the_host_is_killed(outputs):

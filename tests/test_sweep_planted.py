@@ -20,7 +20,7 @@ from mikit.runs.kernel import KERNEL_NAME, kernel_environment
 from mikit.runs.manifest import folder_of, read_manifest
 from mikit.runs.sweep_spec import make_spec
 from mikit.settings import make_params
-from mikit.trace import Trace
+from mikit.trace import Trace, without_times
 
 pytestmark = pytest.mark.slow
 LIGHT = {
@@ -31,13 +31,6 @@ LIGHT = {
     "protocol": {"n_select": 4, "n_confirm": 8, "n_output_tokens": 8},
 }
 """A run of the nine notebooks that takes seconds."""
-TIMES = {"started_at", "seconds", "step_seconds", "run"}
-
-
-def without_times(value):
-    if isinstance(value, dict):
-        return {key: without_times(inner) for key, inner in value.items() if key not in TIMES}
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
 
 
 def records():

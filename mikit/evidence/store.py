@@ -1,10 +1,12 @@
 """The evidence of one SAE on one corpus, on disk: written once, checked and mapped when it is opened."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -61,7 +63,7 @@ class Firings:
 
 @dataclass(frozen=True, eq=False)
 class EvidenceStore:
-    """Where every latent of an SAE fires in a corpus."""
+    """Where every latent of an SAE fires in a corpus. Compared by identity; runs of a process share it, and can't change it."""
 
     table: WindowTable
     corpus_name: str
@@ -76,7 +78,7 @@ class EvidenceStore:
     """Occurrences of each token among the content tokens."""
     firing_counts: Int[np.ndarray, " d_sae"]
     """Windows of all splits in which a latent fires: its peak is at least tau."""
-    arrays: dict[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray]
     """The other files, by name."""
 
     @property
@@ -230,11 +232,25 @@ def percentile(values: Float[np.ndarray, " n"], percent: float) -> float:
 
 
 def open_store(folder: Path) -> EvidenceStore:
-    """Open a store that was written to `folder`.
+    """Open a store that was written to `folder`. One that this process has open is read again only if a file changed.
 
     Raises:
         DamagedEvidence: a file is missing, or is not what was written.
     """
+    return _open_store(folder, tuple(map(_stamp, (folder / name for name in ("meta.json", *FILES)))))
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes with a file's content; None without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+@lru_cache(maxsize=4)
+def _open_store(folder: Path, _stamps: tuple[tuple[int, ...] | None, ...]) -> EvidenceStore:
     meta = check_store(folder)
     names = (*TABLE, *POSTINGS, *LATENTS, "token_counts")
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in names}
@@ -246,10 +262,15 @@ def open_store(folder: Path) -> EvidenceStore:
         hash=value_hash(meta["made_of"]),
         tokens_read=meta["tokens_read"],
         massive_tokens=meta["massive_tokens"],
-        token_counts=np.array(arrays["token_counts"]),
-        firing_counts=np.array(arrays["firing_windows"]),
-        arrays={name: arrays[name] for name in (*POSTINGS, *LATENTS)},
+        token_counts=_read_only(np.array(arrays["token_counts"])),
+        firing_counts=_read_only(np.array(arrays["firing_windows"])),
+        arrays=MappingProxyType({name: arrays[name] for name in (*POSTINGS, *LATENTS)}),
     )
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
 
 
 def check_store(folder: Path) -> dict[str, Any]:

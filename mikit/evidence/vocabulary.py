@@ -1,7 +1,9 @@
 """The tokens of a target as text, with how often each occurs in the corpus."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -9,7 +11,7 @@ from jaxtyping import Bool, Int
 from mikit.targets.base import LanguageModel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Index = token id."""
 
@@ -20,17 +22,20 @@ class Vocabulary:
     special_ids: frozenset[int]
 
     @cached_property
-    def id_of(self) -> dict[str, int]:
+    def id_of(self) -> Mapping[str, int]:
         """The id of a token text; of several with one text the most frequent in the corpus."""
-        return {self.texts[i]: int(i) for i in np.argsort(self.counts, kind="stable")}
+        return MappingProxyType({self.texts[i]: int(i) for i in np.argsort(self.counts, kind="stable")})
+
+    @cached_property
+    def _printable(self) -> Bool[np.ndarray, " vocab"]:
+        printable = [bool(text.strip()) and text.isprintable() and "\ufffd" not in text for text in self.texts]
+        return np.array(printable)
 
     def eligible(self, min_count: int) -> Bool[np.ndarray, " vocab"]:
         """Tokens that an output score may use: printable, not special, seen at least `min_count` times."""
-        printable = np.array(
-            [bool(text.strip()) and text.isprintable() and "\ufffd" not in text for text in self.texts]
-        )
-        printable[list(self.special_ids)] = False
-        return printable & (self.counts >= min_count)
+        eligible = self._printable & (self.counts >= min_count)
+        eligible[list(self.special_ids)] = False
+        return eligible
 
 
 def vocabulary_of(lm: LanguageModel, counts: Int[np.ndarray, " vocab"]) -> Vocabulary:

@@ -139,10 +139,10 @@ def _following(setting: Setting, sites: Sequence[Site], vector: Float[Tensor, " 
 
 
 @lru_cache(maxsize=4)
-def _clean_continuations(setting: Setting, n: int) -> list[list[int]]:
+def _clean_continuations(setting: Setting, n: int) -> tuple[tuple[int, ...], ...]:
     """How the unchanged model goes on from the `explain` prompts: the same for every feature."""
     sites = prompt_sites(setting.prompts["explain"], setting.protocol.position)
-    return continuations(setting.target, sites, None, n, setting.batch)
+    return tuple(map(tuple, continuations(setting.target, sites, None, n, setting.batch)))
 
 
 def _completions(setting: Setting, vector: Float[Tensor, " d_model"], dose: float) -> list[Completion]:

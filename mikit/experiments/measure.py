@@ -62,6 +62,7 @@ def _measure(
     tokens = eligible_ids(setting)
     sites = prompt_sites(setting.prompts[split], protocol.position)
     found = changes(setting.target, sites, vectors, tokens, setting.batch).logprob
+    found.setflags(write=False)
     n_doses = len(protocol.doses)
     names = tuple(control.name for control in controls)
     return Measurement(tokens, found[:n_doses], found[n_doses:], names, protocol.doses.index(scoring_dose))
@@ -93,6 +94,7 @@ def _ablate(setting: Setting, feature: int, neighbours: tuple[int, ...], split: 
     tokens = eligible_ids(setting)
     sites = firing_sites(setting, feature, split)
     found = changes(setting.target, sites, vectors, tokens, setting.batch).logprob
+    found.setflags(write=False)
     return Ablation(tokens, found[0], found[1:], tuple(control.name for control in controls))
 
 

@@ -255,11 +255,15 @@ def fingerprint(target: Any) -> tuple[Any, ...]:
 
 
 def _bits(tensor: Any) -> Any:
-    """The sum of a tensor's bits read as whole numbers: exact, whatever the order."""
+    """The sum of a tensor's bits read as whole numbers, modulo 2^64: exact, whatever the order."""
     import torch
 
-    whole = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}[tensor.element_size()]
-    return tensor.detach().view(whole).sum(dtype=torch.int64).cpu()
+    size, held = tensor.element_size(), tensor.detach()
+    if held.is_contiguous() and held.numel() * size % 8 == 0 and held.storage_offset() * size % 8 == 0:
+        # eight bytes at a time, in which nothing is converted: half the time
+        return held.reshape(-1).view(torch.int64).sum().cpu()
+    whole = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}[size]
+    return held.view(whole).sum(dtype=torch.int64).cpu()
 
 
 # --- what can ---

@@ -6,9 +6,10 @@ import dataclasses
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, update_wrapper
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from zlib import crc32
 
@@ -65,6 +66,16 @@ def _target(name: str, layer: int, options: Options) -> Target:
         require_fit(target)
     _loaded.append(weakref.ref(target))
     return target
+
+
+@lru_cache(maxsize=2)
+def _vocabulary(target: Target, store: EvidenceStore) -> Vocabulary:
+    return vocabulary_of(target, store.token_counts)
+
+
+@lru_cache(maxsize=2)
+def _prompts(target: Target) -> Mapping[Split, Sequence[Sequence[int]]]:
+    return MappingProxyType({split: tuple(map(tuple, neutral_prompts(target, split))) for split in SPLITS})
 
 
 def loaded_targets() -> list[Target]:
@@ -125,7 +136,7 @@ class Run:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The target's tokens with their counts in the corpus."""
-        return vocabulary_of(self.target, self.store.token_counts)
+        return _vocabulary(self.target, self.store)
 
     @cached_property
     def explainer(self) -> Explainer:
@@ -153,9 +164,9 @@ class Run:
         return self.params.explainer != "llm" or crc32(f"{self.params.seed}/{self.feature}".encode()) % 10 == 0
 
     @cached_property
-    def prompts(self) -> dict[Split, list[list[int]]]:
+    def prompts(self) -> Mapping[Split, Sequence[Sequence[int]]]:
         """Neutral prompts by split, as content ids."""
-        return {split: neutral_prompts(self.target, split) for split in SPLITS}
+        return _prompts(self.target)
 
     @cached_property
     def setting(self) -> Setting:

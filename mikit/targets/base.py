@@ -11,9 +11,9 @@ from mikit.errors import BadInput
 from mikit.targets.sae import Sae
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LanguageModel:
-    """A model with a hook point. Text enters through `ids_of`, so that everybody sees the same token ids."""
+    """A model with a hook point, compared by identity. Text enters through `ids_of`, so that everybody sees the same token ids."""
 
     model: Any
     """A transformers causal language model in eval mode; no gradient is ever taken."""
@@ -71,7 +71,7 @@ class LanguageModel:
         return self.tokenizer.decode(list(ids))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target(LanguageModel):
     """What is explained: a language model, and an SAE on its hook point."""
 
