@@ -120,8 +120,10 @@ def rows_of(message: Message, by_row: Sequence[str]) -> Rows | None:
     tensors = [value for value in given if isinstance(value, torch.Tensor) and value.dim()]
     if not tensors or len({len(tensor) for tensor in tensors}) > 1:
         return None
-    # a mask that is true all over is left out of the attention
-    kinds = [(t.dtype, t.shape[1:], t.dtype == torch.bool and bool(t.all())) for t in tensors]
+    if any(t.dtype == torch.bool and not bool(t.all()) for t in tensors):
+        # texts of unlike length are read several in a row: what they are read with would change
+        return None
+    kinds = [(t.dtype, t.shape[1:]) for t in tensors]
     return Rows((*kinds, *(type(value) for value in given)), len(tensors[0]))
 
 

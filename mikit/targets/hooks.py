@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mikit.targets.base import LanguageModel
+from mikit.targets.packing import keeps_apart, pack
 from mikit.targets.remote.served import served
 
 Edit = Callable[[Float[Tensor, "batch pos d_model"]], Float[Tensor, "batch pos d_model"]]
@@ -55,7 +57,19 @@ def batch_of(
 def read_residual(
     lm: LanguageModel, ids: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Float[Tensor, "batch pos d_model"]:
-    """The residual stream at the hook point, float32; blocks above the hook point are not run."""
+    """The residual stream at the hook point, float32; blocks above the hook point are not run.
+
+    Texts that are padded on the right are read several in a row, if the model keeps them apart: at padding stands then what
+    was read at the text's BOS.
+    """
+    read = partial(_read, lm)
+    if mask is not None and _is_padded_behind(mask) and keeps_apart(lm, read):
+        packed = pack(ids, mask)
+        return packed.unpacked(read(packed.arguments))
+    return read({"input_ids": ids, **_attention(mask)})
+
+
+def _read(lm: LanguageModel, arguments: dict[str, Int[Tensor, "row pos"]]) -> Float[Tensor, "row pos d_model"]:
     seen: list[Tensor] = []
 
     def read(_module: torch.nn.Module, _inputs: tuple, output: Tensor | tuple) -> None:
@@ -63,8 +77,13 @@ def read_residual(
         raise _HookReached
 
     with _hook(lm, read), contextlib.suppress(_HookReached):
-        lm.model(input_ids=ids, **_attention(mask), use_cache=False)
+        lm.model(**arguments, use_cache=False)
     return seen[0].float()
+
+
+def _is_padded_behind(mask: Bool[Tensor, "batch pos"]) -> bool:
+    """Whether some text is padded, and each on the right alone."""
+    return not bool(mask.all()) and bool(mask[:, 0].all()) and bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
 @served()

@@ -17,6 +17,7 @@ from mikit.errors import BadInput
 from mikit.targets.anatomy import hook_path, n_blocks
 from mikit.targets.base import Target
 from mikit.targets.hooks import batch_of, logits, read_residual
+from mikit.targets.packing import CLOSE, difference
 from mikit.targets.positions import ordinary_positions
 from mikit.targets.pretrained import refuse_half
 from mikit.targets.sae import Sae
@@ -35,8 +36,6 @@ MARGIN = 0.02
 than either neighbour, the right `apply_b_dec_to_input` 0.08 more than the wrong one."""
 LEAST_OVERLAP = 0.95
 """Jaccard index of the active latents in float32 and in the SAE's own dtype."""
-CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
-"""Largest difference of two readings of one position, as a share of its norm: rounding, and no more."""
 PADDED = 3
 """Texts that are read alone and in a padded batch."""
 
@@ -158,11 +157,11 @@ def _hook(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]
     finally:
         handle.remove()
     same = read.shape == seen[0].shape
-    far = _difference(read[mask], seen[0].float()[mask]) if same else float("inf")
+    far = difference(read[mask], seen[0].float()[mask]) if same else float("inf")
     where = f"{target.hook_point} differs from the output of block {target.layer}"
     yield Check("hook tensor", far <= limit, f"{where} by {far:.2g} of its norm (valid: {limit:g})", cause)
     if target.layer + 1 < n_blocks(target.model):
-        far = _difference(read[mask], found[target.layer + 1].float()[mask])
+        far = difference(read[mask], found[target.layer + 1].float()[mask])
         where = f"{target.hook_point} differs from transformers' hidden state"
         yield Check("hidden state", far <= limit, f"{where} by {far:.2g} of its norm (valid: {limit:g})", cause)
     sae_weights = {f"SAE {name}": value for name, value in vars(target.sae).items() if isinstance(value, Tensor)}
@@ -177,12 +176,6 @@ def _hook(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]
     yield Check("finite", not broken, f"not finite: {', '.join(broken)}" if broken else "all", overflow)
 
 
-def _difference(a: Float[Tensor, "position d_model"], b: Float[Tensor, "position d_model"]) -> float:
-    """The largest distance of two vectors, as a share of the norm."""
-    norm = b.norm(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
-    return float(((a - b).norm(dim=-1) / norm).max())
-
-
 def _padding(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]:
     """Texts of unlike length read alike alone, padded behind, and padded in front."""
     cause = "a padding token that is attended to, or positions that are counted from the padding"
@@ -192,7 +185,7 @@ def _padding(target: Target, texts: Texts, _feature: int | None) -> Iterator[Che
     limit = CLOSE.get(target.model.dtype, CLOSE[torch.float32])
     for side, (rows, marks) in {"right": (ids, mask), "left": _moved_left(ids, mask)}.items():
         together = read_residual(target, rows, marks)
-        far = max(_difference(together[i][marks[i]], alone[i]) for i in range(len(cut)))
+        far = max(difference(together[i][marks[i]], alone[i]) for i in range(len(cut)))
         found = f"a batch padded on the {side} differs by {far:.2g} of the norm (valid: {limit:g})"
         yield Check(f"{side} padding", far <= limit, found, cause)
 

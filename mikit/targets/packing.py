@@ -1,0 +1,112 @@
+"""Texts of unlike length in one forward pass with hardly any padding: several in a row, each with positions of its own.
+
+transformers keeps texts in a row apart where positions start anew and no mask is given. Whether a model does is tried once.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mikit.targets.base import LanguageModel
+
+ROW = 128
+"""Positions of a row that are aimed at: a few texts, so that rows come out equally long, and little attention between them
+is computed in vain."""
+CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
+"""Largest difference of two readings of one position, as a share of its norm: rounding, and no more."""
+
+Read = Callable[[dict[str, Int[Tensor, "row pos"]]], Float[Tensor, "row pos d_model"]]
+"""Reads the residual stream of rows, given the arguments of a model's forward pass."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Texts in rows."""
+
+    ids: Int[Tensor, "row pos"]
+    positions: Int[Tensor, "row pos"]
+    """They start at 0 with each text."""
+    where: Int[Tensor, "text pos"]
+    """Index into the flattened rows of each position of each text; of padding that of the text's first position."""
+
+    @property
+    def arguments(self) -> dict[str, Int[Tensor, "row pos"]]:
+        """For the model's forward pass."""
+        return {"input_ids": self.ids, "position_ids": self.positions}
+
+    def unpacked(self, rows: Float[Tensor, "row pos d_model"]) -> Float[Tensor, "text pos d_model"]:
+        """What was read of the rows, by text; at padding what was read at the text's first position."""
+        return rows.flatten(0, 1)[self.where]
+
+
+def pack(ids: Int[Tensor, "text pos"], mask: Bool[Tensor, "text pos"], row: int = ROW) -> Packed:
+    """Put texts behind each other into rows of nearly the same length.
+
+    Args:
+        ids: padded on the right, with at least one position of each text.
+        mask: true on the texts.
+        row: positions of a row that are aimed at; longer texts have a row for themselves.
+    """
+    lengths = mask.sum(1).tolist()
+    rows = [(0, number) for number in range(max(1, round(sum(lengths) / max(row, *lengths))))]
+    starts: list[tuple[int, int]] = [(0, 0)] * len(lengths)
+    # the longest first, each into the row that is shortest so far
+    for text in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        filled, number = heapq.heappop(rows)
+        starts[text] = number, filled
+        heapq.heappush(rows, (filled + lengths[text], number))
+    width = max(filled for filled, _ in rows)
+    device = ids.device
+    first = torch.tensor([number * width + filled for number, filled in starts], device=device)
+    steps = torch.arange(ids.shape[1], device=device)
+    where = first[:, None] + steps * mask
+    # what fills up a row counts from 0 as a text does
+    row_ids = ids[0, 0].repeat(len(rows), width)
+    positions = torch.zeros_like(row_ids)
+    for filled, number in rows:
+        positions[number, filled:] = torch.arange(width - filled, device=device)
+    row_ids.view(-1)[where[mask]] = ids[mask]
+    positions.view(-1)[where[mask]] = steps.expand_as(where)[mask]
+    return Packed(row_ids, positions, where)
+
+
+_keeps_apart: "WeakKeyDictionary[Any, bool]" = WeakKeyDictionary()
+
+
+def keeps_apart(lm: LanguageModel, read: Read) -> bool:
+    """Whether a model reads texts in one row as it reads them alone; it is tried once for each model.
+
+    Another text before it must not change a bit of what is read, and alone it must be the same but for rounding.
+    """
+    if lm.model not in _keeps_apart:
+        _keeps_apart[lm.model] = _tried(lm, read)
+    return _keeps_apart[lm.model]
+
+
+def _tried(lm: LanguageModel, read: Read) -> bool:
+    content = torch.randperm(lm.vocab_size, generator=torch.Generator().manual_seed(0))[:21].reshape(3, 7)
+    texts = torch.cat([torch.full((3, 1), lm.bos_id), content], 1).to(lm.device)
+    mask = torch.ones_like(texts[:2], dtype=torch.bool)
+    try:
+        behind, behind_another = (
+            packed.unpacked(read(packed.arguments))[1]
+            for packed in (pack(texts[[first, 2]], mask, row=16) for first in (0, 1))
+        )
+        alone = read({"input_ids": texts[2:]})[0]
+    except (TypeError, ValueError):
+        # a model that takes no positions
+        return False
+    limit = CLOSE.get(lm.model.dtype, CLOSE[torch.float32])
+    return torch.equal(behind, behind_another) and difference(behind, alone) <= limit
+
+
+def difference(a: Float[Tensor, "position d_model"], b: Float[Tensor, "position d_model"]) -> float:
+    """The largest distance of two readings of one position, as a share of the norm."""
+    norm = b.norm(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
+    return float(((a - b).norm(dim=-1) / norm).max())
