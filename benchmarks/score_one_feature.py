@@ -1,9 +1,10 @@
 """How much faster 60 sentences are scored for one latent than one sentence at a time with full logits and all latents.
 
 Both give the same peaks, which is checked, and both are timed in the same run, turn about. What is done differently:
-blocks above the hook point and the unembedding are left out, sentences of like length share a pass, and one encoder
-column is read where the other way reads all. The first two give nearly all of it, and the more the shorter the sentences
-are: a pass over one short sentence takes about as long as reading the weights.
+blocks above the hook point and the unembedding are left out, sentences share a pass with hardly any padding, and one
+encoder column is read where the other way reads all. The first two give nearly all of it, and the more the shorter the
+sentences are: a pass over one short sentence takes about as long as reading the weights. By default sentences are as long
+and share a pass as in a run.
 """
 
 import argparse
@@ -35,8 +36,8 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m", help="target")
     parser.add_argument("--feature", type=int, default=170, help="latent")
     parser.add_argument("--sentences", type=int, default=60, help="how many are scored")
-    parser.add_argument("--longest", type=int, default=16, help="content tokens of a sentence at most")
-    parser.add_argument("--batch", type=int, default=20, help="sentences in a forward pass")
+    parser.add_argument("--longest", type=int, default=32, help="content tokens of a sentence at most")
+    parser.add_argument("--batch", type=int, default=32, help="sentences in a forward pass")
     parser.add_argument("--rounds", type=int, default=5, help="times that each way is timed")
     given = parser.parse_args()
     target = load_target(given.model)

@@ -106,8 +106,9 @@ def test_an_edit_sees_what_a_reader_reads(planted, batch):
         seen.append(residual.clone())
         return residual
 
-    logits(planted, *batch, edit=edit)
-    assert torch.equal(seen[0].float(), read_residual(planted, *batch))
+    ids = batch[0][:, :2]
+    logits(planted, ids, edit=edit)
+    assert torch.equal(seen[0].float(), read_residual(planted, ids))
 
 
 def test_a_failing_edit_raises_and_leaves_the_model_as_it_was(planted, batch):

@@ -65,9 +65,10 @@ def line(address):
         yield connection
 
 
-def texts_of(target, n=6):
+def texts_of(target, n=6, grows=1):
+    """Texts, each longer than the one before it, or all of one length."""
     words = target.ids_of(WORDS)
-    return [words[i : i + 4 + i] for i in range(n)]
+    return [words[i : i + 4 + grows * i] for i in range(n)]
 
 
 # --- the same as here ---
@@ -203,7 +204,7 @@ def answers(host, requests):
 
 
 def test_requests_of_two_clients_that_wait_together_are_answered_as_if_alone(host, remote, planted):
-    ids, mask = batch_of(planted, texts_of(planted))
+    ids, mask = batch_of(planted, texts_of(planted, grows=0))
     parts = [(ids[:2], mask[:2]), (ids[2:5], mask[2:5]), (ids[:2], mask[:2])]
     found = answers(host, [request_of(remote, *part) for part in parts])
     assert host.passes == [5], "one pass, with what two of them ask only once"
@@ -212,7 +213,7 @@ def test_requests_of_two_clients_that_wait_together_are_answered_as_if_alone(hos
 
 
 def test_features_that_look_at_other_latents_share_the_pass_through_the_model(host, remote, planted):
-    ids, mask = batch_of(planted, texts_of(planted))
+    ids, mask = batch_of(planted, texts_of(planted, grows=0))
     reading, read = [], model_host.SERVED["experiments.activation.read_activations_here"]
     counted = dataclasses.replace(read, read=lambda *args, **more: reading.append(1) or read.read(*args, **more))
     with pytest.MonkeyPatch.context() as patch:
@@ -225,11 +226,12 @@ def test_features_that_look_at_other_latents_share_the_pass_through_the_model(ho
 
 
 def test_what_does_not_fit_together_is_computed_apart(host, remote, planted):
+    """Texts of unlike length neither: they are read several in a row."""
     ids, mask = batch_of(planted, texts_of(planted))
-    padded, whole = (ids[:1], mask[:1]), (ids[-1:], mask[-1:])
-    parts = [padded, whole, (ids[:1, :5], None), (ids[-1:], None)]
+    padded, also_padded, whole = ((ids[rows], mask[rows]) for rows in (slice(1), slice(1, 3), slice(5, 6)))
+    parts = [padded, also_padded, whole, (ids[:1, :5], None), (ids[-1:], None)]
     found = answers(host, [request_of(remote, *part) for part in parts])
-    assert host.passes == [1, 1, 1, 1]
+    assert host.passes == [1, 2, 1, 1, 1]
     for each, part in zip(found, parts, strict=True):
         torch.testing.assert_close(each, read_residual(planted, *part), **CLOSE)
 

@@ -4,7 +4,7 @@ transformers keeps texts in a row apart where positions start anew and no mask i
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -54,13 +54,9 @@ def pack(ids: Int[Tensor, "text pos"], mask: Bool[Tensor, "text pos"], row: int 
         row: positions of a row that are aimed at; longer texts have a row for themselves.
     """
     lengths = mask.sum(1).tolist()
-    rows = [(0, number) for number in range(max(1, round(sum(lengths) / max(row, *lengths))))]
-    starts: list[tuple[int, int]] = [(0, 0)] * len(lengths)
-    # the longest first, each into the row that is shortest so far
-    for text in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-        filled, number = heapq.heappop(rows)
-        starts[text] = number, filled
-        heapq.heappush(rows, (filled + lengths[text], number))
+    most = max(1, round(sum(lengths) / max(row, *lengths)))
+    # of about as many rows those that leave least to fill up
+    rows, starts = min((_placed(lengths, n) for n in range(-(-most * 2 // 3), most + 1)), key=_size)
     width = max(filled for filled, _ in rows)
     device = ids.device
     first = torch.tensor([number * width + filled for number, filled in starts], device=device)
@@ -74,6 +70,26 @@ def pack(ids: Int[Tensor, "text pos"], mask: Bool[Tensor, "text pos"], row: int 
     row_ids.view(-1)[where[mask]] = ids[mask]
     positions.view(-1)[where[mask]] = steps.expand_as(where)[mask]
     return Packed(row_ids, positions, where)
+
+
+def _placed(lengths: Sequence[int], n_rows: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Texts put into rows, the longest first, each into the row that is shortest so far.
+
+    Returns:
+        How far each row is filled, with its number; each text's row, and its first position there.
+    """
+    rows = [(0, number) for number in range(n_rows)]
+    starts = [(0, 0)] * len(lengths)
+    for text in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        filled, number = heapq.heappop(rows)
+        starts[text] = number, filled
+        heapq.heappush(rows, (filled + lengths[text], number))
+    return rows, starts
+
+
+def _size(placed: tuple[list[tuple[int, int]], list[tuple[int, int]]]) -> int:
+    rows, _ = placed
+    return len(rows) * max(filled for filled, _ in rows)
 
 
 _keeps_apart: "WeakKeyDictionary[Any, bool]" = WeakKeyDictionary()
