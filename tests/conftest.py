@@ -62,14 +62,33 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="the weights of smollm2-135m are not installed: make setup"))
 
 
+@pytest.fixture(scope="module")
+def outputs(request, tmp_path_factory):
+    """One outputs folder for all tests of a module that is marked `usefixtures("outputs")`: one evidence pass serves them.
+
+    A module may also name variables in ENVIRONMENT.
+    """
+    folder = tmp_path_factory.mktemp("outputs")
+    with pytest.MonkeyPatch.context() as patch:
+        forget_the_users_own(patch)
+        for name, value in ({"MIKIT_OUTPUTS": str(folder)} | getattr(request.module, "ENVIRONMENT", {})).items():
+            patch.setenv(name, value)
+        yield folder
+
+
 @pytest.fixture(autouse=True)
-def isolated(tmp_path, monkeypatch):
+def isolated(request, tmp_path, monkeypatch):
     """Each test writes to an outputs folder of its own and sees no key or setting of the user's; the cache is shared."""
+    if not any("outputs" in mark.args for mark in request.node.iter_markers("usefixtures")):
+        forget_the_users_own(monkeypatch)
+        monkeypatch.setenv("MIKIT_OUTPUTS", str(tmp_path / "outputs"))
+
+
+def forget_the_users_own(patch):
     for name in [*USERS_OWN, *(name for name in os.environ if name.startswith("MIKIT_") and name != "MIKIT_CACHE")]:
         # set first, so that what a test's command sets is taken back, too
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("MIKIT_OUTPUTS", str(tmp_path / "outputs"))
+        patch.setenv(name, "")
+        patch.delenv(name)
 
 
 @pytest.fixture(scope="session")

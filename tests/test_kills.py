@@ -11,24 +11,10 @@ import pytest
 
 from mikit.trace import without_times
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("outputs")]
 COMMAND = [sys.executable, "-m", "mikit.cli", "run", "--model", "planted", "--feature", "3"]
 HALF_A_STEP = 0.6
 """CPU seconds: more than a kernel needs between two notebooks, less than one of the steps in which it is killed."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def outputs(tmp_path_factory):
-    """One evidence pass serves all runs of this file."""
-    folder = tmp_path_factory.mktemp("outputs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
 @pytest.fixture(scope="module")

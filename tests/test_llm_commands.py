@@ -10,23 +10,9 @@ import mikit
 from mikit.cli import main
 from mikit.evidence.neuronpedia import read_record
 
+pytestmark = pytest.mark.usefixtures("outputs")
+
 FRUITS = TRUTH["fruits"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_outputs(tmp_path_factory):
-    """One evidence pass serves all tests of this file."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("outputs")
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated(monkeypatch):
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
-    for name in ("LLM_API_KEY", "LLM_API_KEY_FILE", "LLM_MODEL", "LLM_BASE_URL", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def test_a_run_on_tokens_behind_bos_needs_a_scan_and_then_ends(tmp_path, capsys):
@@ -55,14 +41,14 @@ def test_neuronpedias_own_explanation_is_scored_by_the_same_gates(tmp_path, caps
     assert main(["score", "--explanation-from", "neuronpedia", *arguments]) == 2
 
 
-def test_a_run_on_a_saved_record_passes_and_is_exported_as_a_row(tmp_path, capsys, shared_outputs):
+def test_a_run_on_a_saved_record_passes_and_is_exported_as_a_row(tmp_path, capsys, outputs):
     path = tmp_path / "record.json"
     path.write_text(json.dumps(record()))
     trace = mikit.explain_feature(
         model="planted", feature=FRUITS.index, source="neuronpedia", neuronpedia_record=str(path), nulls=False, run="np"
     )
     assert trace.meta.gate_pass.output == "pass"
-    folder = shared_outputs / "layer-0" / f"feature-{FRUITS.index}" / "np"
+    folder = outputs / "layer-0" / f"feature-{FRUITS.index}" / "np"
     assert main(["export", str(folder), "--out", str(tmp_path / "rows.jsonl")]) == 0
     [line] = (tmp_path / "rows.jsonl").read_text().splitlines()
     row = read_record(line, "our own row")

@@ -22,23 +22,11 @@ from mikit.runs import open_run, steps
 from mikit.settings import Params
 from mikit.trace import InputHypothesis, OutputHypothesis
 
+pytestmark = pytest.mark.usefixtures("outputs")
+
 SENTENCE = InputHypothesis(id="H1", text="It fires on fruit.", rule=None)
 KEY = "sk-never-in-a-file"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_outputs(tmp_path_factory):
-    """One evidence pass serves all features of this file."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("outputs")
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        patch.setenv("LLM_API_KEY", KEY)
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
+ENVIRONMENT = {"LLM_API_KEY": KEY}
 
 
 def explainer_on(server, folder=None):
@@ -74,7 +62,7 @@ def test_with_good_answers_the_gates_are_those_of_the_truth(name):
     assert sum(each.calls for purposes in ledger.values() for each in purposes.values()) == cost.calls
 
 
-def test_a_replay_with_the_server_gone_is_the_same_trace_but_for_times(shared_outputs):
+def test_a_replay_with_the_server_gone_is_the_same_trace_but_for_times(outputs):
     with scripted(PerfectWriter("fruits")) as server:
         given = settings(server, feature=TRUTH["fruits"].index)
         first = mikit.explain_feature(**given, run="recorded")
@@ -93,10 +81,10 @@ def comparable(trace):
     return without(trace.model_dump(mode="json"))
 
 
-def test_no_byte_under_outputs_holds_the_key(shared_outputs):
+def test_no_byte_under_outputs_holds_the_key(outputs):
     with scripted(PerfectWriter("fruits")) as server:
         mikit.explain_feature(**settings(server, feature=TRUTH["fruits"].index, run="recorded"))
-    files = [path for path in shared_outputs.rglob("*") if path.is_file()]
+    files = [path for path in outputs.rglob("*") if path.is_file()]
     assert len(files) > 30
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
 

@@ -12,22 +12,10 @@ from test_neuronpedia import record
 import mikit
 from mikit.runs import open_run, steps
 
+pytestmark = pytest.mark.usefixtures("outputs")
+ENVIRONMENT = {"LLM_API_KEY": "sk-any"}
+
 FRUITS = TRUTH["fruits"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def outputs(tmp_path_factory):
-    """One evidence pass serves all runs of this file."""
-    folder = tmp_path_factory.mktemp("outputs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        patch.setenv("LLM_API_KEY", "sk-any")
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
 @pytest.fixture(scope="module")

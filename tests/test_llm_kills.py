@@ -19,29 +19,15 @@ from planted_writer import PerfectWriter
 from mikit.llm.ledger import Ledger
 from mikit.trace import without_times
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("outputs")]
 FEATURE = TRUTH["fruits"].index
 KEY = "sk-kept-out-of-every-file"
+ENVIRONMENT = {"LLM_API_KEY": KEY}
 KILLS = 10
 A_RUN = 50
 """Questions of a run of this feature."""
 LONGEST_PAUSE = 0.2
 """Seconds between a reply that is kept and a kill: the work in between."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def outputs(tmp_path_factory):
-    """One evidence pass serves all runs of this file."""
-    folder = tmp_path_factory.mktemp("outputs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        patch.setenv("LLM_API_KEY", KEY)
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
 @pytest.fixture(scope="module")

@@ -16,24 +16,10 @@ from mikit.cli import main
 from mikit.files import file_hash
 from mikit.trace import Trace
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("outputs")]
+ENVIRONMENT = {"LLM_API_KEY": "sk-none-of-your-business"}
 FRUITS = TRUTH["fruits"]
 WRONG = "It fires on the word the."
-
-
-@pytest.fixture(scope="module", autouse=True)
-def outputs(tmp_path_factory):
-    """One evidence pass serves all runs of this file."""
-    folder = tmp_path_factory.mktemp("outputs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        patch.setenv("LLM_API_KEY", "sk-none-of-your-business")
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
 def folder_of(outputs, run, feature=FRUITS.index):

@@ -21,24 +21,10 @@ from mikit.cli import main
 from mikit.targets.smollm2 import weights_folder
 from mikit.trace import Trace
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("outputs")]
 FEATURE = TRUTH["fruits"].index
 KEY = "sk-kept-out-of-every-file"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def outputs(tmp_path_factory):
-    """One evidence pass serves all runs of this file; the reply cache is each test's own."""
-    folder = tmp_path_factory.mktemp("outputs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        patch.setenv("LLM_API_KEY", KEY)
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
+ENVIRONMENT = {"LLM_API_KEY": KEY}
 
 
 @pytest.fixture(scope="module")

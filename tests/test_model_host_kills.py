@@ -28,7 +28,8 @@ from mikit.targets.remote import served_target
 from mikit.targets.remote.messages import send as client_send
 from mikit.trace import without_times
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("outputs")]
+ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[1])}
 NAMES = ("fruits", "royal_animals", "officials")
 
 
@@ -123,21 +124,6 @@ def test_a_host_ends_with_the_process_that_started_it_however_that_ends(tmp_path
 
 
 # --- sweeps ---
-
-
-@pytest.fixture(scope="module")
-def outputs(tmp_path_factory):
-    """One evidence pass serves all sweeps of this file."""
-    folder = tmp_path_factory.mktemp("outputs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
 def swept(outputs, url, run, in_flight, scheduler=None, names=NAMES, **others):

@@ -8,22 +8,11 @@ from mikit.runs import open_run, steps
 from mikit.targets.planted.truth import truths
 from mikit.trace import Trace
 
+pytestmark = pytest.mark.usefixtures("outputs")
+
 TRUTHS = {truth.name: truth for truth in truths() if truth.gates}
 KINDS = ["lantern", "metals", "fruits", "royal_animals", "unused", "beginning", "gems", "article", "illnesses"]
 """A feature of each kind that has a verdict of its own."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_outputs(tmp_path_factory):
-    """One evidence pass serves all features of this file."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(tmp_path_factory.mktemp("outputs")))
-        yield
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
 def verdicts(gates) -> dict[str, str]:

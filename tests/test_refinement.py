@@ -26,18 +26,7 @@ from mikit.runs.refinement import RoundDirectory, call_for, read_rounds, refine
 from mikit.settings import Params, Protocol
 from mikit.trace import Gates, InputHypothesis, OutputHypothesis, Round, RoundMetrics, Rule
 
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_outputs(tmp_path_factory):
-    """One evidence pass serves all features of this file."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(tmp_path_factory.mktemp("outputs")))
-        yield
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
+pytestmark = pytest.mark.usefixtures("outputs")
 
 
 def wrong_rule(name: str) -> Rule:

@@ -13,21 +13,9 @@ from mikit.runs.score import Row, all_pass, expected_false_passes_of, explanatio
 from mikit.targets.planted.truth import truths
 from mikit.trace import Scored
 
+pytestmark = pytest.mark.usefixtures("outputs")
+
 TRUTHS = {truth.name: truth for truth in truths()}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shared_outputs(tmp_path_factory):
-    """One evidence pass serves all features of this file."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("outputs")
-        patch.setenv("MIKIT_OUTPUTS", str(folder))
-        yield folder
-
-
-@pytest.fixture(autouse=True)
-def isolated():
-    """Stands in for the fixture of the same name that gives each test an outputs folder of its own."""
 
 
 def quoted(tokens) -> str:
@@ -88,12 +76,12 @@ def test_a_dead_feature_has_no_gates_whatever_is_said_of_it():
     assert {scored.gates.input, scored.gates.output, scored.gates.chain} == {"none"}
 
 
-def test_what_was_scored_is_read_again_and_a_torn_file_is_made_again(shared_outputs):
+def test_what_was_scored_is_read_again_and_a_torn_file_is_made_again(outputs):
     given = {"explanation": 'fires on "apple"', "model": "planted", "feature": 3, "nulls": False, "run": "again"}
     first = mikit.score_explanation(**given)
     [path] = [
         path
-        for path in (shared_outputs / "layer-0" / "feature-3" / "scores").iterdir()
+        for path in (outputs / "layer-0" / "feature-3" / "scores").iterdir()
         if Scored.model_validate_json(path.read_bytes()) == first
     ]
     stamp = path.stat().st_mtime_ns
@@ -162,13 +150,13 @@ def test_a_table_with_a_fault_is_refused_in_one_line_that_names_it(tmp_path, con
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_every_row_is_checked_before_the_first_is_scored(tmp_path, capsys, shared_outputs):
+def test_every_row_is_checked_before_the_first_is_scored(tmp_path, capsys, outputs):
     path = tmp_path / "mine.csv"
     path.write_text('feature,explanation\n4,"fires on ""apple"""\n3,"fires on ""zeitgeist"""\n')
-    before = set((shared_outputs / "layer-0").glob("feature-4/*"))
+    before = set((outputs / "layer-0").glob("feature-4/*"))
     assert main(["score", str(path)]) == 2
     assert '"zeitgeist" is no token of this model' in capsys.readouterr().err
-    assert set((shared_outputs / "layer-0").glob("feature-4/*")) == before
+    assert set((outputs / "layer-0").glob("feature-4/*")) == before
 
 
 @pytest.mark.parametrize(

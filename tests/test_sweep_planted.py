@@ -118,11 +118,12 @@ def test_whatever_is_killed_each_of_sixty_features_is_done_once_and_the_manifest
         ([], "ipykernel"),
         (["--scheduler", "local"], "ipykernel"),
         (["--scheduler", "local"], "worker"),
+        (["--in-flight", "4"], "mikit.runs.model_host"),
     ):
         process = start(*options)
         until(len(finished) + rng.randint(5, 8), process)
         alive = below(process, "ipykernel")
-        targets = alive if victim == "ipykernel" else list({kernel.parent() for kernel in alive})
+        targets = list({kernel.parent() for kernel in alive}) if victim == "worker" else below(process, victim)
         assert process.poll() is None and targets
         target = rng.choice(targets)
         target.kill()
@@ -144,7 +145,7 @@ def test_whatever_is_killed_each_of_sixty_features_is_done_once_and_the_manifest
     for (feature, step), at in begun.items():
         path = RunDirectory(make_params(LIGHT | {"feature": feature})).step_path(step)
         assert path.stat().st_mtime_ns == at, f"feature {feature}, step {step} was done again"
-    assert len(killed) == 6
+    assert len(killed) == 8
     manifest = read_manifest(folder_of("kills"))
     assert [entry.state for entry in manifest.entries] == ["done"] * n
     for directory in features(n):
