@@ -64,7 +64,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module")
 def outputs(request, tmp_path_factory):
-    """One outputs folder for all tests of a module that is marked `usefixtures("outputs")`: one evidence pass serves them.
+    """One outputs folder for all tests of a module that ask for it, as by the mark `usefixtures("outputs")`: one evidence pass
+    serves them.
 
     A module may also name variables in ENVIRONMENT.
     """
@@ -79,7 +80,7 @@ def outputs(request, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def isolated(request, tmp_path, monkeypatch):
     """Each test writes to an outputs folder of its own and sees no key or setting of the user's; the cache is shared."""
-    if not any("outputs" in mark.args for mark in request.node.iter_markers("usefixtures")):
+    if "outputs" not in request.fixturenames:
         forget_the_users_own(monkeypatch)
         monkeypatch.setenv("MIKIT_OUTPUTS", str(tmp_path / "outputs"))
 

@@ -20,7 +20,7 @@ from mikit.llm.client import Client
 from mikit.llm.ledger import Ledger
 from mikit.runs import open_run, steps
 from mikit.settings import Params
-from mikit.trace import InputHypothesis, OutputHypothesis
+from mikit.trace import InputHypothesis, OutputHypothesis, without_times
 
 pytestmark = pytest.mark.usefixtures("outputs")
 
@@ -71,14 +71,7 @@ def test_a_replay_with_the_server_gone_is_the_same_trace_but_for_times(outputs):
 
 
 def comparable(trace):
-    times = {"started_at", "seconds", "step_seconds", "run", "llm_replay"}
-
-    def without(value):
-        if isinstance(value, dict):
-            return {key: without(inner) for key, inner in value.items() if key not in times}
-        return [without(inner) for inner in value] if isinstance(value, list) else value
-
-    return without(trace.model_dump(mode="json"))
+    return without_times(trace.model_dump(mode="json"), {"llm_replay"})
 
 
 def test_no_byte_under_outputs_holds_the_key(outputs):

@@ -5,14 +5,17 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from test_targets_models import TEXTS, language_model, model_of
+from test_targets_models import FAMILIES, language_model, model_of
 
 from mikit.targets import hooks
+from mikit.targets.anatomy import hook_path
 from mikit.targets.hooks import batch_of, read_residual
 from mikit.targets.packing import keeps_apart, pack
 
+TEXTS = [[3 + (7 * text + step) % 47 for step in range(1 + 5 * text % 23)] for text in range(40)]
+"""Enough for several rows."""
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40)
 
 
@@ -48,21 +51,27 @@ def filler(packed):
 
 
 @given(LENGTHS)
-def test_rows_are_hardly_longer_than_needed(lengths):
+@example([33] * 6 + [32])
+@example([100, 100, 99])
+def test_rows_are_hardly_longer_than_needed_or_texts_are_padded(lengths):
     packed = pack(*padded(lengths))
     rows, width = packed.ids.shape
     assert width <= sum(lengths) / rows + max(lengths)
-    assert rows * width <= sum(lengths) + rows * max(lengths)
-    assert rows * width <= len(lengths) * max(lengths), "never more than padding would take"
+    assert packed.is_worth_it == (rows * width <= 0.9 * len(lengths) * max(lengths))
+
+
+def test_what_saves_next_to_nothing_is_read_padded(planted):
+    texts = [planted.ids_of(text)[:n] for (_, text), n in zip(planted.own_documents, (20, 20, 20, 19), strict=False)]
+    spy = Spy(planted)
+    read_residual(planted, *batch_of(planted, texts))
+    spy.handle.remove()
+    assert spy.positions == 4 * 21
 
 
 def test_texts_of_usual_lengths_leave_little_to_fill_up():
     lengths = torch.randint(7, 34, (32,), generator=torch.Generator().manual_seed(0)).tolist()
     packed = pack(*padded(lengths))
     assert packed.ids.numel() < 1.05 * sum(lengths) < 0.75 * 32 * max(lengths)
-
-
-FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3", "Phi", "GPTNeoX", "GPT2", "GPTJ")
 
 
 def check_each_is_read_as_alone(lm):
@@ -93,7 +102,7 @@ def test_a_window_that_slides_stays_within_a_text(family):
     lm = language_model(model, 2)
     assert keeps_apart(lm, reader(lm))
     read, far = check_each_is_read_as_alone(lm), check_each_is_read_as_alone(language_model(wide, 2))
-    assert not torch.allclose(read[0], far[0]), "the window counts"
+    assert not torch.allclose(read[4], far[4]), "the window counts"
 
 
 def reader(lm):
@@ -145,29 +154,37 @@ def with_a_mask(arguments):
     return {"attention_mask": torch.ones_like(arguments["input_ids"])} | arguments
 
 
+def in_one_row_alone(arguments):
+    """As an attention does that looks at where positions start anew in a batch of one row alone."""
+    if len(arguments["input_ids"]) > 1:
+        return with_a_mask(arguments)
+    return arguments
+
+
 def refusing(arguments):
     if "position_ids" in arguments:
         raise TypeError("forward() got an unexpected keyword argument 'position_ids'")
     return arguments
 
 
-@pytest.mark.parametrize("change", [without_positions, with_a_mask, refusing])
+@pytest.mark.parametrize("change", [without_positions, with_a_mask, in_one_row_alone, refusing])
 def test_a_model_that_mixes_texts_up_reads_them_padded(change):
     lm = mixing(change)
     assert not keeps_apart(lm, reader(lm))
     check_each_is_read_as_alone(lm)
 
 
-def test_it_is_tried_once_for_a_model_and_not_at_all_without_padding(planted):
+def test_it_is_tried_once_for_a_hook_point_and_not_at_all_without_padding(planted):
     lm = language_model(model_of("Llama"), 1)
     spy = Spy(lm)
-    read_residual(lm, *batch_of(lm, [TEXTS[0], TEXTS[0]]))
-    assert spy.positions == 14
-    read_residual(lm, *batch_of(lm, TEXTS))
-    spy.positions = 0
-    read_residual(replace(lm, layer=2), *batch_of(lm, TEXTS))
+    read_residual(lm, *batch_of(lm, [TEXTS[3], TEXTS[3]]))
+    assert spy.positions == 2 * (1 + len(TEXTS[3]))
+    needed = pack(*batch_of(lm, TEXTS)).ids.numel()
+    for at, tried in ((lm, True), (lm, False), (replace(lm, hook_point=hook_path(lm.model, 2)), True)):
+        spy.positions = 0
+        read_residual(at, *batch_of(lm, TEXTS))
+        assert spy.positions == needed + tried * (4 * 16 + 2 * 8)
     spy.handle.remove()
-    assert spy.positions == sum(map(len, TEXTS)) + len(TEXTS)
 
 
 def test_padding_in_front_is_read_as_it_stands(planted):

@@ -197,7 +197,9 @@ def test_a_finished_run_that_is_refined_draws_all_that_it_needs_from_documents_t
     assert len(texts) > 60 and len(natural.firing) >= 40 and len(positions) >= 8
     assert store.tau(feature) == run.store.tau(feature) and setting.store.hash == run.store.hash
     prompts = setting.prompts["confirm"]
-    assert len(prompts) == 16 and not any(prompt in run.prompts[split] for prompt in prompts for split in run.prompts)
+    assert len(prompts) == 16 and not {tuple(prompt) for prompt in prompts} & {
+        p for split in run.prompts for p in run.prompts[split]
+    }
     beginnings = {
         tuple(store.table.text(window)[: len(prompts[0])]) for window in np.flatnonzero(store.table.in_split("confirm"))
     }

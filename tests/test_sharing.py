@@ -7,36 +7,34 @@ import numpy as np
 import pytest
 import torch
 
+from mikit import paths
 from mikit.evidence.store import DamagedEvidence, open_store
 from mikit.experiments.measure import ablate, measure
 from mikit.explainers import get_explainer
 from mikit.runs import open_run, steps
-from mikit.runs.reset import _bits
+from mikit.targets.state import bits
 
+pytestmark = pytest.mark.usefixtures("outputs")
 SMALL = {"model": "planted", "feature": 3, "corpus_tokens": 4096, "document_tokens": 64}
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIKIT_OUTPUTS", str(tmp_path_factory.mktemp("outputs")))
-        run = open_run(**SMALL, run="first")
-        run.need(steps.intervene)
-        yield run
+def first(outputs):
+    run = open_run(**SMALL, run="first")
+    run.need(steps.intervene)
+    return run
 
 
-@pytest.fixture
-def again(first, monkeypatch):
+def again(**others):
     """Another run on the same evidence."""
-    monkeypatch.setenv("MIKIT_OUTPUTS", str(first.directory.path.parents[2]))
-    return lambda **others: open_run(**SMALL | {"run": "second"} | others)
+    return open_run(**SMALL | {"run": "second"} | others)
 
 
 def measured(run, like):
     return measure(run.setting, run.feature, like.need(steps.observe), like.need(steps.intervene), "select")
 
 
-def test_another_run_has_the_same_evidence_vocabulary_prompts_and_measurements(first, again):
+def test_another_run_has_the_same_evidence_vocabulary_prompts_and_measurements(first):
     second = again()
     assert second.store is first.store and second.vocabulary is first.vocabulary and second.prompts is first.prompts
     assert measured(second, first) is measured(first, first)
@@ -48,25 +46,75 @@ def test_who_explains_makes_no_difference_to_what_is_measured(first):
 
 
 @pytest.mark.parametrize("others", [{"seed": 1}, {"batch": 7}, {"protocol": {"position": "all_tokens"}}])
-def test_what_a_measurement_depends_on_makes_another(first, again, others):
-    second = again(**others)
-    assert second.setting != first.setting
-    assert measured(second, first) is not measured(first, first)
+def test_a_run_with_other_parameters_measures_anew(first, others):
+    assert measured(again(**others), first) is not measured(first, first)
 
 
-def test_another_corpus_is_other_evidence(first, again):
+@pytest.mark.parametrize("part", ["seed", "batch", "unseen", "prompts", "vocabulary", "protocol", "store", "target"])
+def test_each_part_that_a_measurement_follows_from_makes_another_setting(first, part):
+    setting = first.setting
+    others = {
+        "seed": 1,
+        "batch": 7,
+        "unseen": setting.store,
+        "prompts": dict(setting.prompts),
+        "vocabulary": replace(setting.vocabulary),
+        "protocol": setting.protocol.model_copy(update={"position": "all_tokens"}),
+        "store": replace(setting.store),
+        "target": replace(setting.target),
+    }
+    assert replace(setting, **{part: others[part]}) != setting
+    assert replace(setting) == setting
+
+
+def hooked(model):
+    handle = model.get_submodule("model.layers.0").register_forward_hook(lambda _m, _i, output: 0 * output)
+    return handle.remove
+
+
+def doubled(model):
+    weight = model.get_output_embeddings().weight
+    with torch.no_grad():
+        weight.mul_(2)
+    return lambda: weight.detach().mul_(0.5)
+
+
+def in_double(_model):
+    torch.set_default_dtype(torch.float64)
+    return lambda: torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("change", [hooked, doubled, in_double])
+def test_what_is_measured_while_the_model_is_changed_is_never_taken_for_the_model(first, change):
+    before = measured(first, first)
+    undo = change(first.target.model)
+    try:
+        changed = measured(first, first)
+    finally:
+        undo()
+    after = measured(again(), first)
+    assert changed is not before and after is not changed
+    assert np.array_equal(after.doses, before.doses)
+    if change is hooked:
+        assert not np.array_equal(changed.doses, before.doses)
+
+
+def test_another_corpus_is_other_evidence(first):
     assert again(corpus_tokens=2048).store is not first.store
 
 
 def test_nothing_of_it_can_be_changed(first):
     ablation = ablate(first.setting, 3, first.need(steps.observe), "select")
+    measurement = measured(first, first)
     arrays = [
+        measurement.tokens,
+        ablation.tokens,
         first.store.token_counts,
         first.store.firing_counts,
         *first.store.arrays.values(),
         first.vocabulary.counts,
-        measured(first, first).doses,
-        measured(first, first).controls,
+        measurement.doses,
+        measurement.controls,
         ablation.own,
         ablation.controls,
     ]
@@ -83,7 +131,7 @@ def test_nothing_of_it_can_be_changed(first):
 @pytest.fixture
 def folder(first, tmp_path):
     """A copy of the evidence."""
-    found = next(first.directory.path.parents[2].glob("evidence/*/meta.json")).parent
+    found = next(paths.outputs().glob("evidence/*/meta.json")).parent
     return shutil.copytree(found, tmp_path / "store")
 
 
@@ -111,11 +159,22 @@ def test_the_sum_of_bits_sees_each_changed_number(dtype, shape, way):
         "turned": lambda: tensor[: int(np.prod(shape))].reshape(shape).t(),
         "cut": lambda: tensor[1 : 1 + int(np.prod(shape))].reshape(shape),
     }[way]()
-    before = int(_bits(tensor))
-    assert int(_bits(tensor)) == before
+    before = int(bits(tensor))
+    assert int(bits(tensor)) == before
     for index in np.ndindex(*tensor.shape):
         was = tensor[index].item()
         tensor[index] = -was
-        assert int(_bits(tensor)) != before
+        assert int(bits(tensor)) != before
         tensor[index] = was
-    assert int(_bits(tensor)) == before
+    assert int(bits(tensor)) == before
+
+
+@pytest.mark.parametrize("change", [lambda w: w[:, 1].neg_(), lambda w: w[[0, 1], [1, 3]].neg(), lambda w: w.neg_()])
+def test_changes_in_many_places_do_not_cancel(change):
+    weight = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    weight[:, 1] = torch.tensor([1.0, -1.0]).repeat(32)
+    before = int(bits(weight))
+    changed = change(weight)
+    if changed.shape == (2,):
+        weight[[0, 1], [1, 3]] = changed
+    assert int(bits(weight)) != before

@@ -36,7 +36,7 @@ def text_activations(
     # an SAE that was changed here is not the one that lies where the model is
     read = read_activations if is_complete(target) else read_activations_here
     found: dict[int, Float[np.ndarray, "pos latent"]] = {}
-    # texts of like length share a pass: little is padded
+    # texts of like length share a pass: little is padded where they can't share a row
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]

@@ -1,7 +1,7 @@
 """Step 5: add the feature's direction to the residual stream and see what the next token does."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,7 @@ from mikit.experiments.measure import eligible_ids, lens_tokens, most_moved
 from mikit.experiments.setting import Setting
 from mikit.experiments.steering import Changes, Site, changes, continuations, following_kl, prompt_sites
 from mikit.settings import Protocol
+from mikit.targets.state import state_of
 from mikit.trace import Completion, Control, Dose, Intervention, LensToken, Observation
 
 N_MOVED = 50
@@ -134,12 +135,12 @@ def _controls(
 
 def _following(setting: Setting, sites: Sequence[Site], vector: Float[Tensor, " d_model"]) -> list[float]:
     """Mean KL at each teacher-forced position behind the steered prompts, nats."""
-    written = _clean_continuations(setting, FOLLOWING)
+    written = _clean_continuations(state_of(setting.target), setting, FOLLOWING)
     return following_kl(setting.target, sites, written, vector, setting.batch).tolist()
 
 
-@lru_cache(maxsize=4)
-def _clean_continuations(setting: Setting, n: int) -> tuple[tuple[int, ...], ...]:
+@lru_cache(maxsize=2)
+def _clean_continuations(_state: Hashable, setting: Setting, n: int) -> tuple[tuple[int, ...], ...]:
     """How the unchanged model goes on from the `explain` prompts: the same for every feature."""
     sites = prompt_sites(setting.prompts["explain"], setting.protocol.position)
     return tuple(map(tuple, continuations(setting.target, sites, None, n, setting.batch)))

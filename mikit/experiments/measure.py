@@ -1,5 +1,6 @@
 """What scores and checks are computed from: the feature and its controls steered, or ablated, once for each split."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,6 +12,7 @@ from mikit.evidence.vocabulary import Vocabulary
 from mikit.experiments.directions import control_directions, stack
 from mikit.experiments.setting import Setting
 from mikit.experiments.steering import Site, ablation_sites, changes, prompt_sites
+from mikit.targets.state import state_of
 from mikit.trace import Intervention, LensToken, Observation, Split
 
 MOST_POSITIONS = 32
@@ -40,19 +42,29 @@ class Measurement:
 
 def eligible_ids(setting: Setting) -> Int[np.ndarray, " token"]:
     """Ids of the tokens that output scores look at."""
-    return np.flatnonzero(setting.vocabulary.eligible(setting.protocol.min_token_count))
+    ids = np.flatnonzero(setting.vocabulary.eligible(setting.protocol.min_token_count))
+    ids.setflags(write=False)
+    return ids
 
 
 def measure(
     setting: Setting, feature: int, observation: Observation, intervention: Intervention, split: Split
 ) -> Measurement:
     """What the feature and its controls do on the prompts of a split; kept, as scores and checks look at the same."""
-    return _measure(setting, feature, observation.ref, tuple(observation.neighbours), intervention.scoring_dose, split)
+    drawn = tuple(observation.neighbours)
+    state = state_of(setting.target)
+    return _measure(state, setting, feature, observation.ref, drawn, intervention.scoring_dose, split)
 
 
 @lru_cache(maxsize=4)
 def _measure(
-    setting: Setting, feature: int, ref: float, neighbours: tuple[int, ...], scoring_dose: float, split: Split
+    _state: Hashable,
+    setting: Setting,
+    feature: int,
+    ref: float,
+    neighbours: tuple[int, ...],
+    scoring_dose: float,
+    split: Split,
 ) -> Measurement:
     protocol, own = setting.protocol, setting.target.sae.W_dec[feature]
     controls = control_directions(setting, feature, neighbours)
@@ -84,11 +96,11 @@ class Ablation:
 
 def ablate(setting: Setting, feature: int, observation: Observation, split: Split) -> Ablation:
     """What the next token misses when the feature's contribution is subtracted; kept like `measure`."""
-    return _ablate(setting, feature, tuple(observation.neighbours), split)
+    return _ablate(state_of(setting.target), setting, feature, tuple(observation.neighbours), split)
 
 
 @lru_cache(maxsize=4)
-def _ablate(setting: Setting, feature: int, neighbours: tuple[int, ...], split: Split) -> Ablation:
+def _ablate(_state: Hashable, setting: Setting, feature: int, neighbours: tuple[int, ...], split: Split) -> Ablation:
     controls = control_directions(setting, feature, neighbours)
     vectors = stack(setting.target.sae.W_dec[feature], controls)
     tokens = eligible_ids(setting)

@@ -138,7 +138,7 @@ def changes(
     """
     logprob = np.empty((len(vectors), len(sites), len(tokens)), np.float32)
     kl = np.empty((len(vectors), len(sites)), np.float32)
-    columns = torch.as_tensor(tokens, device=lm.device)
+    columns = torch.tensor(tokens, device=lm.device)
     for members, ids, weights in batches(lm, sites, max(1, ROWS_A_TEXT * batch // (1 + len(vectors)))):
         moved, far = steered_changes(lm, ids, weights, vectors, columns)
         kl[:, members] = far[:, :, 0].T.cpu().numpy()

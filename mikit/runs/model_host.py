@@ -111,7 +111,7 @@ class Rows:
 
 
 def rows_of(message: Message, by_row: Sequence[str]) -> Rows | None:
-    """The rows of a request; None if it has none, as one that is not what the function takes."""
+    """The rows of a request; None if it has none that can be put under others, as one with padding, or a wrong one."""
     told = message.head.get("arguments")
     try:
         given = [unpack(told[name], message.tensors) for name in by_row] if isinstance(told, dict) else []

@@ -1,7 +1,7 @@
 """What a notebook leaves behind in its kernel, taken back before the next one starts. This runs inside the kernel.
 
 Names, tracebacks, figures, random states, folder, environment, paths, warnings and hooks on a loaded model are put back;
-models, SAEs and evidence that the library keeps stay loaded. What can't be put back for certain is told instead: a
+models, SAEs and evidence that the library keeps stay loaded, with what it measured on them. What can't be put back for certain is told instead: a
 patched library, altered weights, a thread that goes on, a child process, an interpreter about to exit. The kernel is
 then given up.
 """
@@ -83,7 +83,7 @@ def remember() -> int:
         torch_threads=torch.get_num_threads() if torch else None,
         packages={name.partition(".")[0] for name in sys.modules},
         modules={name: _code_of(module) for name, module in list(sys.modules.items()) if _is_watched(name, module)},
-        targets={id(target): fingerprint(target) for target in _targets()},
+        targets={id(target): _fingerprint(target) for target in _targets()},
         hooks={(id(module), number) for target in _targets() for module, number, _, _ in _hooks(target.model)},
     )
     return memory()
@@ -159,7 +159,7 @@ def _unmendable(before: Before) -> Iterator[str]:
                 if _is_from(value, names):
                     yield f"{module_name}.{name} was patched"
     for target in _targets():
-        present = fingerprint(target)
+        present = _fingerprint(target)
         if before.targets.setdefault(id(target), present) != present:
             yield f"the weights or modules of {target.name} were changed"
 
@@ -241,29 +241,17 @@ def _targets() -> list[Any]:
     return runs.loaded_targets() if runs else []
 
 
-def fingerprint(target: Any) -> tuple[Any, ...]:
-    """What must not change about a loaded target: the bits of its weights, its modes, and methods that a module has of its own."""
-    import torch
+def _fingerprint(target: Any) -> tuple[Any, ...]:
+    # not above: a kernel in which no target is loaded need not have torch
+    from mikit.targets.state import fingerprint
 
-    sums = [_bits(tensor) for tensor in target.model.parameters()]
-    sums += [_bits(value) for value in vars(target.sae).values() if isinstance(value, torch.Tensor)]
-    made_of = tuple(
-        (module.training, frozenset(name for name in vars(module) if callable(getattr(type(module), name, None))))
-        for module in target.model.modules()
-    )
-    return torch.stack(sums).cpu().numpy().tobytes(), made_of
+    return fingerprint(target)
 
 
-def _bits(tensor: Any) -> Any:
-    """The sum of a tensor's bits read as whole numbers, modulo 2^64: exact, whatever the order."""
-    import torch
+def _hooks(model: Any) -> Iterator[tuple[Any, int, Any, dict[int, Any]]]:
+    from mikit.targets.state import hooks_of
 
-    size, held = tensor.element_size(), tensor.detach()
-    if held.is_contiguous() and held.numel() * size % 8 == 0 and held.storage_offset() * size % 8 == 0:
-        # eight bytes at a time, in which nothing is converted: half the time
-        return held.reshape(-1).view(torch.int64).sum().cpu()
-    whole = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}[size]
-    return held.view(whole).sum(dtype=torch.int64).cpu()
+    return hooks_of(model)
 
 
 # --- what can ---
@@ -317,15 +305,6 @@ def _put_back_libraries(before: Before) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 matplotlib.rc_file_defaults()
-
-
-def _hooks(model: Any) -> Iterator[tuple[Any, int, Any, dict[int, Any]]]:
-    """Module, number and function of each hook on a model, and the mapping that holds it."""
-    for module in model.modules():
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-            held = getattr(module, name)
-            for number, function in list(held.items()):
-                yield module, number, function, held
 
 
 def remove_hooks(model: Any, kept: set[tuple[int, int]]) -> int:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
 _loaded: list["weakref.ref[Target]"] = []
+_vocabularies: "weakref.WeakKeyDictionary[Target, Vocabulary]" = weakref.WeakKeyDictionary()
+"""The one that was used last with each target."""
+_neutral: "weakref.WeakKeyDictionary[Target, Mapping[Split, Sequence[Sequence[int]]]]" = weakref.WeakKeyDictionary()
 STEP_NAMES = (
     "where the feature fires",
     "what makes it fire",
@@ -68,14 +71,18 @@ def _target(name: str, layer: int, options: Options) -> Target:
     return target
 
 
-@lru_cache(maxsize=2)
 def _vocabulary(target: Target, store: EvidenceStore) -> Vocabulary:
-    return vocabulary_of(target, store.token_counts)
+    before = _vocabularies.get(target)
+    if before is None or before.counts is not store.token_counts:
+        _vocabularies[target] = before = vocabulary_of(target, store.token_counts)
+    return before
 
 
-@lru_cache(maxsize=2)
 def _prompts(target: Target) -> Mapping[Split, Sequence[Sequence[int]]]:
-    return MappingProxyType({split: tuple(map(tuple, neutral_prompts(target, split))) for split in SPLITS})
+    if target not in _neutral:
+        texts = {split: tuple(map(tuple, neutral_prompts(target, split))) for split in SPLITS}
+        _neutral[target] = MappingProxyType(texts)
+    return _neutral[target]
 
 
 def loaded_targets() -> list[Target]:

@@ -59,13 +59,14 @@ def read_residual(
 ) -> Float[Tensor, "batch pos d_model"]:
     """The residual stream at the hook point, float32; blocks above the hook point are not run.
 
-    Texts that are padded on the right are read several in a row, if the model keeps them apart: at padding stands then what
-    was read at the text's BOS.
+    Texts that are padded on the right are read several in a row, if that saves something and the model keeps them apart: at
+    padding stands then what was read at the text's BOS.
     """
     read = partial(_read, lm)
-    if mask is not None and _is_padded_behind(mask) and keeps_apart(lm, read):
+    if mask is not None and _is_padded_behind(mask):
         packed = pack(ids, mask)
-        return packed.unpacked(read(packed.arguments))
+        if packed.is_worth_it and keeps_apart(lm, read):
+            return packed.unpacked(read(packed.arguments))
     return read({"input_ids": ids, **_attention(mask)})
 
 

@@ -1,6 +1,7 @@
 """Texts of unlike length in one forward pass with hardly any padding: several in a row, each with positions of its own.
 
-transformers keeps texts in a row apart where positions start anew and no mask is given. Whether a model does is tried once.
+transformers keeps texts in a row apart where positions start anew and no mask is given. Whether a model does, with the
+attention that it has, is tried once.
 """
 
 import heapq
@@ -21,6 +22,9 @@ is computed in vain."""
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
 """Largest difference of two readings of one position, as a share of its norm: rounding, and no more."""
 
+WORTH = 0.9
+"""Share of the padded batch that rows may have at most, to be read in its place."""
+
 Read = Callable[[dict[str, Int[Tensor, "row pos"]]], Float[Tensor, "row pos d_model"]]
 """Reads the residual stream of rows, given the arguments of a model's forward pass."""
 
@@ -34,6 +38,11 @@ class Packed:
     """They start at 0 with each text."""
     where: Int[Tensor, "text pos"]
     """Index into the flattened rows of each position of each text; of padding that of the text's first position."""
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether clearly fewer positions are computed than with padding."""
+        return self.ids.numel() <= WORTH * self.where.numel()
 
     @property
     def arguments(self) -> dict[str, Int[Tensor, "row pos"]]:
@@ -92,37 +101,40 @@ def _size(placed: tuple[list[tuple[int, int]], list[tuple[int, int]]]) -> int:
     return len(rows) * max(filled for filled, _ in rows)
 
 
-_keeps_apart: "WeakKeyDictionary[Any, bool]" = WeakKeyDictionary()
+_keeps_apart: "WeakKeyDictionary[Any, dict[str, bool]]" = WeakKeyDictionary()
+"""By model and hook point: a block above may be of another kind."""
 
 
 def keeps_apart(lm: LanguageModel, read: Read) -> bool:
-    """Whether a model reads texts in one row as it reads them alone; it is tried once for each model.
+    """Whether a model reads texts in one row as it reads them alone, up to its hook point; it is tried once.
 
-    Another text before it must not change a bit of what is read, and alone it must be the same but for rounding.
+    Other texts before them must not change a bit of what is read, and alone they must be the same but for rounding.
     """
-    if lm.model not in _keeps_apart:
-        _keeps_apart[lm.model] = _tried(lm, read)
-    return _keeps_apart[lm.model]
+    tried = _keeps_apart.setdefault(lm.model, {})
+    if lm.hook_point not in tried:
+        tried[lm.hook_point] = _tried(lm, read)
+    return tried[lm.hook_point]
 
 
 def _tried(lm: LanguageModel, read: Read) -> bool:
-    content = torch.randperm(lm.vocab_size, generator=torch.Generator().manual_seed(0))[:21].reshape(3, 7)
-    texts = torch.cat([torch.full((3, 1), lm.bos_id), content], 1).to(lm.device)
-    mask = torch.ones_like(texts[:2], dtype=torch.bool)
+    content = torch.randint(lm.vocab_size, (6, 7), generator=torch.Generator().manual_seed(0))
+    texts = torch.cat([torch.full((6, 1), lm.bos_id), content], 1).to(lm.device)
+    mask = torch.ones_like(texts[:4], dtype=torch.bool)
     try:
-        behind, behind_another = (
-            packed.unpacked(read(packed.arguments))[1]
-            for packed in (pack(texts[[first, 2]], mask, row=16) for first in (0, 1))
+        # two rows of two texts each: an attention may keep texts apart in a batch of one row alone
+        behind, behind_others = (
+            packed.unpacked(read(packed.arguments))[2:]
+            for packed in (pack(texts[rows], mask, row=16) for rows in ([0, 1, 4, 5], [2, 3, 4, 5]))
         )
-        alone = read({"input_ids": texts[2:]})[0]
+        alone = read({"input_ids": texts[4:]})
     except (TypeError, ValueError):
         # a model that takes no positions
         return False
     limit = CLOSE.get(lm.model.dtype, CLOSE[torch.float32])
-    return torch.equal(behind, behind_another) and difference(behind, alone) <= limit
+    return torch.equal(behind, behind_others) and difference(behind, alone) <= limit
 
 
-def difference(a: Float[Tensor, "position d_model"], b: Float[Tensor, "position d_model"]) -> float:
+def difference(a: Float[Tensor, "*position d_model"], b: Float[Tensor, "*position d_model"]) -> float:
     """The largest distance of two readings of one position, as a share of the norm."""
     norm = b.norm(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
     return float(((a - b).norm(dim=-1) / norm).max())

@@ -38,6 +38,8 @@ LEAST_OVERLAP = 0.95
 """Jaccard index of the active latents in float32 and in the SAE's own dtype."""
 PADDED = 3
 """Texts that are read alone and in a padded batch."""
+COPIES = 3
+"""Of each in the batch, so that it fills more than one row where several texts share one."""
 
 
 @dataclass(frozen=True)
@@ -177,15 +179,15 @@ def _hook(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]
 
 
 def _padding(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]:
-    """Texts of unlike length read alike alone, padded behind, and padded in front."""
-    cause = "a padding token that is attended to, or positions that are counted from the padding"
+    """Texts of unlike length read alike alone, padded behind, which may put several in a row, and padded in front."""
+    cause = "padding or a neighbour that is attended to, or positions that are not counted from the text's beginning"
     cut = [text[: max(2, len(text) - 7 * i)] for i, text in enumerate(texts[:PADDED])]
-    alone = [read_residual(target, *batch_of(target, [text]))[0] for text in cut]
-    ids, mask = batch_of(target, cut)
+    alone = COPIES * [read_residual(target, *batch_of(target, [text]))[0] for text in cut]
+    ids, mask = batch_of(target, COPIES * cut)
     limit = CLOSE.get(target.model.dtype, CLOSE[torch.float32])
     for side, (rows, marks) in {"right": (ids, mask), "left": _moved_left(ids, mask)}.items():
         together = read_residual(target, rows, marks)
-        far = max(difference(together[i][marks[i]], alone[i]) for i in range(len(cut)))
+        far = max(difference(together[i][marks[i]], text) for i, text in enumerate(alone))
         found = f"a batch padded on the {side} differs by {far:.2g} of the norm (valid: {limit:g})"
         yield Check(f"{side} padding", far <= limit, found, cause)
 

@@ -101,7 +101,7 @@ def pack(value: Any, tensors: list[Tensor]) -> Any:
     """
     if isinstance(value, Tensor | np.ndarray):
         kind = "tensor" if isinstance(value, Tensor) else "array"
-        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.require(value, requirements=["C", "W"]))
         if tensor.dtype not in DTYPES.values():
             raise TypeError(f"a tensor of {tensor.dtype} is not sent: valid: {', '.join(DTYPES)}")
         tensors.append(tensor)
