@@ -123,6 +123,29 @@ def test_a_host_ends_with_the_process_that_started_it_however_that_ends(tmp_path
     until(lambda: not psutil.pid_exists(int(pid)) and not Path(folder).exists())
 
 
+def test_what_a_host_left_that_was_killed_with_its_keeper_is_cleared_away_by_the_next(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "host.log")]
+    dead, alive = (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+        for _ in range(2)
+    )
+    (pid, left), (_, kept) = (process.stdout.readline().split() for process in (dead, alive))
+    try:
+        # one that is stopped does nothing before it dies, too
+        os.kill(int(pid), signal.SIGSTOP)
+        dead.kill()
+        os.kill(int(pid), signal.SIGKILL)
+        dead.wait()
+        assert Path(left).is_dir()
+        host_keeper.clear_away()
+        assert not Path(left).exists() and Path(kept).is_dir()
+    finally:
+        alive.kill()
+        alive.wait()
+    until(lambda: not Path(kept).exists())
+
+
 # --- sweeps ---
 
 

@@ -1,5 +1,6 @@
 """Starts a model host, starts it again when it dies, and leaves nothing of it behind."""
 
+import contextlib
 import logging
 import shutil
 import subprocess
@@ -10,10 +11,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from mikit.paths import HOST_VARIABLE
 from mikit.runs.kernel import kernel_environment, short_folder
 
 log = logging.getLogger(__name__)
+PREFIX = "mikit-host-"
+"""Of the name of a host's folder, among the temporary ones."""
+OWNER = "owner"
+"""The file in it that its keeper holds locked."""
 YOUNG_SECONDS = 60.0
 YOUNG_DEATHS = 5
 """Deaths in a row, each of a host younger than that, after which it is given up."""
@@ -28,7 +35,8 @@ class HostKeeper:
     """
 
     def __init__(self, log_file: Path, environment: Mapping[str, str]) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="mikit-host-", dir=short_folder()))
+        clear_away()
+        self.folder, self._owned = _own_folder()
         self.address = self.folder / "s"
         self.started = 0
         """Processes so far."""
@@ -49,6 +57,8 @@ class HostKeeper:
         self._process.kill()
         self._watch.join()
         shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._owned.release()
 
     def _start(self) -> "subprocess.Popen[bytes]":
         environment = kernel_environment(self._environment)
@@ -81,3 +91,26 @@ class HostKeeper:
             self._process = self._start()
             if self._closing.is_set():
                 self._process.kill()
+
+
+def _own_folder() -> tuple[Path, FileLock]:
+    """A folder for a host's socket and its SAE, and the lock that tells others that its keeper lives."""
+    new = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=short_folder()))
+    lock = FileLock(new / OWNER, thread_local=False)
+    lock.acquire()
+    # by its name nobody finds it before it is locked
+    return new.rename(new.with_name(new.name.removeprefix("."))), lock
+
+
+def clear_away() -> None:
+    """Delete the folders of hosts that were killed together with their keepers: neither could."""
+    for folder in Path(short_folder() or tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        lock = FileLock(folder / OWNER, thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except (Timeout, OSError):
+            # its keeper lives, or it is another user's
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            lock.release()
