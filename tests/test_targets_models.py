@@ -27,8 +27,8 @@ FAMILIES = {
     "Gemma3": GEMMA,
     "Phi": LLAMA | {"num_key_value_heads": 4},
     "GPTNeoX": COMMON | {"intermediate_size": 48},
-    "GPT2": {"vocab_size": VOCAB, "n_embd": WIDTH, "n_layer": BLOCKS, "n_head": 4, "n_positions": 64},
-    "GPTJ": {"vocab_size": VOCAB, "n_embd": WIDTH, "n_layer": BLOCKS, "n_head": 4, "n_positions": 64, "rotary_dim": 4},
+    "GPT2": {"vocab_size": VOCAB, "n_embd": WIDTH, "n_layer": BLOCKS, "n_head": 4, "n_positions": 256},
+    "GPTJ": {"vocab_size": VOCAB, "n_embd": WIDTH, "n_layer": BLOCKS, "n_head": 4, "n_positions": 256, "rotary_dim": 4},
 }
 TEXTS = [[5, 6, 7, 8, 9, 10], [11, 12], [13, 14, 15, 16]]
 

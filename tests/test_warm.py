@@ -143,6 +143,15 @@ def check_what_is_loaded(keeper):
     assert kernel.ask("id(target.model)") == first and keeper.pid == pid
     kernel.run("with torch.no_grad(): next(target.model.parameters()).data.view(-1)[0] += 1")
     assert keeper.ready() and keeper.pid != pid, "altered weights are seen"
+    edits = (
+        "next(target.model.parameters()).data.mul_(1.5)",
+        "[buffer.mul_(3) for buffer in target.model.buffers()]",
+        "object.__setattr__(target.sae, 'normalize', 'layer_norm')",
+    )
+    for edit in edits:
+        pid = keeper.pid
+        keeper.ready().run(f"{load}\n{edit}")
+        assert keeper.ready() and keeper.pid != pid, f"in the notebook that loads the model, too: {edit}"
 
 
 # --- through papermill ---

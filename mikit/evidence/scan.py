@@ -73,7 +73,7 @@ def read_active(target: Target, texts: Sequence[Sequence[int]]) -> Active:
 
 
 def by_length(table: WindowTable) -> Int[np.ndarray, " window"]:
-    """All windows, the longest first: windows of like length share a batch, so that little is padded where texts can't share a row."""
+    """All windows, the longest first: windows of like length share a batch, so that little is padded."""
     return np.argsort(-table.lengths, kind="stable")
 
 

@@ -262,15 +262,11 @@ def _open_store(folder: Path, _stamps: tuple[tuple[int, ...] | None, ...]) -> Ev
         hash=value_hash(meta["made_of"]),
         tokens_read=meta["tokens_read"],
         massive_tokens=meta["massive_tokens"],
-        token_counts=_read_only(np.array(arrays["token_counts"])),
-        firing_counts=_read_only(np.array(arrays["firing_windows"])),
+        # mapped as the others are: whoever writes to what runs share gets no further
+        token_counts=np.asarray(arrays["token_counts"]),
+        firing_counts=np.asarray(arrays["firing_windows"]),
         arrays=MappingProxyType({name: arrays[name] for name in (*POSTINGS, *LATENTS)}),
     )
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    array.setflags(write=False)
-    return array
 
 
 def check_store(folder: Path) -> dict[str, Any]:

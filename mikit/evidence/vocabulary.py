@@ -26,16 +26,13 @@ class Vocabulary:
         """The id of a token text; of several with one text the most frequent in the corpus."""
         return MappingProxyType({self.texts[i]: int(i) for i in np.argsort(self.counts, kind="stable")})
 
-    @cached_property
-    def _printable(self) -> Bool[np.ndarray, " vocab"]:
-        printable = [bool(text.strip()) and text.isprintable() and "\ufffd" not in text for text in self.texts]
-        return np.array(printable)
-
     def eligible(self, min_count: int) -> Bool[np.ndarray, " vocab"]:
         """Tokens that an output score may use: printable, not special, seen at least `min_count` times."""
-        eligible = self._printable & (self.counts >= min_count)
-        eligible[list(self.special_ids)] = False
-        return eligible
+        printable = np.array(
+            [bool(text.strip()) and text.isprintable() and "\ufffd" not in text for text in self.texts]
+        )
+        printable[list(self.special_ids)] = False
+        return printable & (self.counts >= min_count)
 
 
 def vocabulary_of(lm: LanguageModel, counts: Int[np.ndarray, " vocab"]) -> Vocabulary:

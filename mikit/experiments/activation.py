@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mikit.targets.base import Target
-from mikit.targets.hooks import batch_of, read_residual
+from mikit.targets.hooks import batch_of, read_texts
 from mikit.targets.positions import ordinary_positions
 from mikit.targets.remote.served import is_complete, served
 
@@ -65,10 +65,10 @@ def read_activations_here(
     target: Target, ids: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"], latents: list[int]
 ) -> Float[Tensor, "batch content latent"]:
     """Read the residual stream, and encode it with the SAE that this process holds."""
-    return ordinary_activations(target, read_residual(target, ids, mask), ids, mask, latents)
+    return ordinary_activations(target, read_texts(target, ids, mask), ids, mask, latents)
 
 
-read_activations = served(by_row=("ids", "mask"), read=read_residual, rest=ordinary_activations)(read_activations_here)
+read_activations = served(by_row=("ids", "mask"), read=read_texts, rest=ordinary_activations)(read_activations_here)
 """The same where the model is: a few numbers travel instead of the residual stream."""
 
 

@@ -51,7 +51,9 @@ def script_of(text: str) -> str:
 def _kinds(texts: tuple[str, ...]) -> Int[np.ndarray, "token 3"]:
     spaces = ["space" if text.startswith(" ") else "none" for text in texts]
     columns = [spaces, list(map(case_of, texts)), list(map(script_of, texts))]
-    return np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
+    kinds = np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
+    kinds.setflags(write=False)
+    return kinds
 
 
 def looks_of(texts: Sequence[str], counts: Int[np.ndarray, " token"]) -> Looks:

@@ -1,6 +1,7 @@
 """What scores and checks are computed from: the feature and its controls steered, or ablated, once for each split."""
 
 from collections.abc import Hashable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -42,18 +43,19 @@ class Measurement:
 
 def eligible_ids(setting: Setting) -> Int[np.ndarray, " token"]:
     """Ids of the tokens that output scores look at."""
-    ids = np.flatnonzero(setting.vocabulary.eligible(setting.protocol.min_token_count))
-    ids.setflags(write=False)
-    return ids
+    return np.flatnonzero(setting.vocabulary.eligible(setting.protocol.min_token_count))
 
 
 def measure(
     setting: Setting, feature: int, observation: Observation, intervention: Intervention, split: Split
 ) -> Measurement:
-    """What the feature and its controls do on the prompts of a split; kept, as scores and checks look at the same."""
+    """What the feature and its controls do on the prompts of a split.
+
+    It is kept, as scores and checks look at the same; each caller gets a copy of its own.
+    """
     drawn = tuple(observation.neighbours)
     state = state_of(setting.target)
-    return _measure(state, setting, feature, observation.ref, drawn, intervention.scoring_dose, split)
+    return deepcopy(_measure(state, setting, feature, observation.ref, drawn, intervention.scoring_dose, split))
 
 
 @lru_cache(maxsize=4)
@@ -74,7 +76,6 @@ def _measure(
     tokens = eligible_ids(setting)
     sites = prompt_sites(setting.prompts[split], protocol.position)
     found = changes(setting.target, sites, vectors, tokens, setting.batch).logprob
-    found.setflags(write=False)
     n_doses = len(protocol.doses)
     names = tuple(control.name for control in controls)
     return Measurement(tokens, found[:n_doses], found[n_doses:], names, protocol.doses.index(scoring_dose))
@@ -96,7 +97,7 @@ class Ablation:
 
 def ablate(setting: Setting, feature: int, observation: Observation, split: Split) -> Ablation:
     """What the next token misses when the feature's contribution is subtracted; kept like `measure`."""
-    return _ablate(state_of(setting.target), setting, feature, tuple(observation.neighbours), split)
+    return deepcopy(_ablate(state_of(setting.target), setting, feature, tuple(observation.neighbours), split))
 
 
 @lru_cache(maxsize=4)
@@ -106,7 +107,6 @@ def _ablate(_state: Hashable, setting: Setting, feature: int, neighbours: tuple[
     tokens = eligible_ids(setting)
     sites = firing_sites(setting, feature, split)
     found = changes(setting.target, sites, vectors, tokens, setting.batch).logprob
-    found.setflags(write=False)
     return Ablation(tokens, found[0], found[1:], tuple(control.name for control in controls))
 
 

@@ -49,8 +49,6 @@ class Before:
     """That were loaded."""
     modules: dict[str, dict[str, Any]]
     """By module, its functions and classes by name, those of its classes with a dot."""
-    targets: dict[int, Any]
-    """Fingerprint of each loaded target, by identity."""
     hooks: set[tuple[int, int]]
     """Of loaded models, by module and number: transformers has some of its own."""
 
@@ -83,7 +81,6 @@ def remember() -> int:
         torch_threads=torch.get_num_threads() if torch else None,
         packages={name.partition(".")[0] for name in sys.modules},
         modules={name: _code_of(module) for name, module in list(sys.modules.items()) if _is_watched(name, module)},
-        targets={id(target): _fingerprint(target) for target in _targets()},
         hooks={(id(module), number) for target in _targets() for module, number, _, _ in _hooks(target.model)},
     )
     return memory()
@@ -159,8 +156,7 @@ def _unmendable(before: Before) -> Iterator[str]:
                 if _is_from(value, names):
                     yield f"{module_name}.{name} was patched"
     for target in _targets():
-        present = _fingerprint(target)
-        if before.targets.setdefault(id(target), present) != present:
+        if _as_loaded(target) != _fingerprint(target):
             yield f"the weights or modules of {target.name} were changed"
 
 
@@ -239,6 +235,10 @@ def _targets() -> list[Any]:
     """The targets that the library keeps loaded in this process."""
     runs = sys.modules.get("mikit.runs.run")
     return runs.loaded_targets() if runs else []
+
+
+def _as_loaded(target: Any) -> tuple[Any, ...]:
+    return sys.modules["mikit.runs.run"].as_loaded(target)
 
 
 def _fingerprint(target: Any) -> tuple[Any, ...]:

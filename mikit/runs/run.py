@@ -30,6 +30,7 @@ from mikit.targets import Options, Target, load_target
 from mikit.targets.options import options_of
 from mikit.targets.preflight import require_fit
 from mikit.targets.remote import served_target
+from mikit.targets.state import fingerprint
 from mikit.trace import SPLITS, Record, Split, TokenCost, Trace
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Record)
 _loaded: list["weakref.ref[Target]"] = []
+_as_loaded: "weakref.WeakKeyDictionary[Target, tuple[Any, ...]]" = weakref.WeakKeyDictionary()
 _vocabularies: "weakref.WeakKeyDictionary[Target, Vocabulary]" = weakref.WeakKeyDictionary()
 """The one that was used last with each target."""
 _neutral: "weakref.WeakKeyDictionary[Target, Mapping[Split, Sequence[Sequence[int]]]]" = weakref.WeakKeyDictionary()
@@ -68,6 +70,7 @@ def _target(name: str, layer: int, options: Options) -> Target:
         target = load_target(name, layer, options)
         require_fit(target)
     _loaded.append(weakref.ref(target))
+    _as_loaded[target] = fingerprint(target)
     return target
 
 
@@ -88,6 +91,11 @@ def _prompts(target: Target) -> Mapping[Split, Sequence[Sequence[int]]]:
 def loaded_targets() -> list[Target]:
     """The targets that this process keeps."""
     return [target for each in _loaded if (target := each()) is not None]
+
+
+def as_loaded(target: Target) -> tuple[Any, ...]:
+    """The fingerprint that a kept target had when it was loaded."""
+    return _as_loaded[target]
 
 
 class Recorded(NamedTuple):

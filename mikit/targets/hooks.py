@@ -57,13 +57,22 @@ def batch_of(
 def read_residual(
     lm: LanguageModel, ids: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"] | None = None
 ) -> Float[Tensor, "batch pos d_model"]:
-    """The residual stream at the hook point, float32; blocks above the hook point are not run.
+    """The residual stream at the hook point, float32; blocks above the hook point are not run."""
+    return _read(lm, {"input_ids": ids, **_attention(mask)})
 
-    Texts that are padded on the right are read several in a row, if that saves something and the model keeps them apart: at
-    padding stands then what was read at the text's BOS.
+
+@served(by_row=("ids", "mask"))
+@torch.inference_mode()
+def read_texts(
+    lm: LanguageModel, ids: Int[Tensor, "batch pos"], mask: Bool[Tensor, "batch pos"]
+) -> Float[Tensor, "batch pos d_model"]:
+    """As `read_residual`, with several texts in a row where that saves something and the model keeps them apart.
+
+    At padding stands then what was read at the text's BOS. Last bits follow from what else is in the batch, so that evidence,
+    in which peaks of thousands of windows are ordered, is never read like this.
     """
     read = partial(_read, lm)
-    if mask is not None and _is_padded_behind(mask):
+    if _is_padded_behind(mask):
         packed = pack(ids, mask)
         if packed.is_worth_it and keeps_apart(lm, read):
             return packed.unpacked(read(packed.arguments))

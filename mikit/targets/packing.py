@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mikit.targets.base import LanguageModel
+from mikit.targets.state import hook_numbers
 
 ROW = 128
 """Positions of a row that are aimed at: a few texts, so that rows come out equally long, and little attention between them
@@ -22,6 +23,8 @@ is computed in vain."""
 CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
 """Largest difference of two readings of one position, as a share of its norm: rounding, and no more."""
 
+LONGEST_ROW = 192
+"""Positions of a row at most: as long as those that are tried. Some models' positions lose precision, or end, further on."""
 WORTH = 0.9
 """Share of the padded batch that rows may have at most, to be read in its place."""
 
@@ -41,8 +44,8 @@ class Packed:
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether clearly fewer positions are computed than with padding."""
-        return self.ids.numel() <= WORTH * self.where.numel()
+        """Whether clearly fewer positions are computed than with padding, in rows that are no longer than was tried."""
+        return self.ids.shape[1] <= LONGEST_ROW and self.ids.numel() <= WORTH * self.where.numel()
 
     @property
     def arguments(self) -> dict[str, Int[Tensor, "row pos"]]:
@@ -101,8 +104,8 @@ def _size(placed: tuple[list[tuple[int, int]], list[tuple[int, int]]]) -> int:
     return len(rows) * max(filled for filled, _ in rows)
 
 
-_keeps_apart: "WeakKeyDictionary[Any, dict[str, bool]]" = WeakKeyDictionary()
-"""By model and hook point: a block above may be of another kind."""
+_keeps_apart: "WeakKeyDictionary[Any, dict[tuple[Any, ...], bool]]" = WeakKeyDictionary()
+"""By model and what the answer follows from, such as the hook point: a block above may be of another kind."""
 
 
 def keeps_apart(lm: LanguageModel, read: Read) -> bool:
@@ -111,24 +114,34 @@ def keeps_apart(lm: LanguageModel, read: Read) -> bool:
     Other texts before them must not change a bit of what is read, and alone they must be the same but for rounding.
     """
     tried = _keeps_apart.setdefault(lm.model, {})
-    if lm.hook_point not in tried:
-        tried[lm.hook_point] = _tried(lm, read)
-    return tried[lm.hook_point]
+    key = (
+        lm.hook_point,
+        lm.model.dtype,
+        getattr(lm.model.config, "_attn_implementation", None),
+        hook_numbers(lm.model),
+    )
+    if key not in tried:
+        tried[key] = _tried(lm, read)
+    return tried[key]
 
 
 def _tried(lm: LanguageModel, read: Read) -> bool:
-    content = torch.randint(lm.vocab_size, (6, 7), generator=torch.Generator().manual_seed(0))
-    texts = torch.cat([torch.full((6, 1), lm.bos_id), content], 1).to(lm.device)
+    if (getattr(lm.model.config, "max_position_embeddings", None) or LONGEST_ROW) < LONGEST_ROW:
+        return False
+    short, long = 8, LONGEST_ROW - 8
+    texts = torch.randint(lm.vocab_size, (6, long), generator=torch.Generator().manual_seed(0)).to(lm.device)
+    texts[:, 0] = lm.bos_id
     mask = torch.ones_like(texts[:4], dtype=torch.bool)
+    mask[2:, short:] = False
     try:
-        # two rows of two texts each: an attention may keep texts apart in a batch of one row alone
+        # two rows of a long and a short text each: an attention may keep texts apart in a batch of one row alone
         behind, behind_others = (
-            packed.unpacked(read(packed.arguments))[2:]
-            for packed in (pack(texts[rows], mask, row=16) for rows in ([0, 1, 4, 5], [2, 3, 4, 5]))
+            packed.unpacked(read(packed.arguments))[2:, :short]
+            for packed in (pack(texts[rows], mask, row=LONGEST_ROW) for rows in ([0, 1, 4, 5], [2, 3, 4, 5]))
         )
-        alone = read({"input_ids": texts[4:]})
-    except (TypeError, ValueError):
-        # a model that takes no positions
+        alone = read({"input_ids": texts[4:, :short]})
+    except (TypeError, ValueError, RuntimeError):
+        # a model that takes no positions, or whose attention is not made for so long rows
         return False
     limit = CLOSE.get(lm.model.dtype, CLOSE[torch.float32])
     return torch.equal(behind, behind_others) and difference(behind, alone) <= limit

@@ -16,7 +16,7 @@ from torch import Tensor
 from mikit.errors import BadInput
 from mikit.targets.anatomy import hook_path, n_blocks
 from mikit.targets.base import Target
-from mikit.targets.hooks import batch_of, logits, read_residual
+from mikit.targets.hooks import batch_of, logits, read_residual, read_texts
 from mikit.targets.packing import CLOSE, difference
 from mikit.targets.positions import ordinary_positions
 from mikit.targets.pretrained import refuse_half
@@ -179,17 +179,22 @@ def _hook(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]
 
 
 def _padding(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]:
-    """Texts of unlike length read alike alone, padded behind, which may put several in a row, and padded in front."""
+    """Texts of unlike length read alike alone, padded behind or in front, and several in a row if the model takes them so."""
     cause = "padding or a neighbour that is attended to, or positions that are not counted from the text's beginning"
     cut = [text[: max(2, len(text) - 7 * i)] for i, text in enumerate(texts[:PADDED])]
     alone = COPIES * [read_residual(target, *batch_of(target, [text]))[0] for text in cut]
     ids, mask = batch_of(target, COPIES * cut)
     limit = CLOSE.get(target.model.dtype, CLOSE[torch.float32])
-    for side, (rows, marks) in {"right": (ids, mask), "left": _moved_left(ids, mask)}.items():
-        together = read_residual(target, rows, marks)
+    in_front = _moved_left(ids, mask)
+    for name, read, (rows, marks) in (
+        ("right padding", read_residual, (ids, mask)),
+        ("left padding", read_residual, in_front),
+        ("texts in a row", read_texts, (ids, mask)),
+    ):
+        together = read(target, rows, marks)
         far = max(difference(together[i][marks[i]], text) for i, text in enumerate(alone))
-        found = f"a batch padded on the {side} differs by {far:.2g} of the norm (valid: {limit:g})"
-        yield Check(f"{side} padding", far <= limit, found, cause)
+        found = f"a batch differs from its texts alone by {far:.2g} of the norm (valid: {limit:g})"
+        yield Check(name, far <= limit, found, cause)
 
 
 def _moved_left(

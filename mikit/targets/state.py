@@ -24,14 +24,20 @@ def hooks_of(model: Any) -> Iterator[tuple[Any, int, Any, dict[int, Any]]]:
                 yield module, number, function, held
 
 
+def hook_numbers(model: Any) -> frozenset[tuple[int, int]]:
+    """Which hooks are on a model; torch gives no number twice."""
+    return frozenset((id(module), number) for module, number, _, _ in hooks_of(model))
+
+
 def state_of(target: Target) -> tuple[Any, ...]:
     """What a measurement follows from besides its arguments, as far as a moment tells: hooks, edits in place, torch's settings.
 
     Edits through `.data` leave no trace here; `fingerprint` sees what is left of them.
     """
-    tensors = [*target.model.parameters(), *_tensors(target.sae)]
+    tensors = _tensors(target)
     return (
-        frozenset((id(module), number) for module, number, _, _ in hooks_of(target.model)),
+        hook_numbers(target.model),
+        _made_of(target),
         tuple((id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors),
         torch.get_default_dtype(),
         torch.get_num_threads(),
@@ -41,23 +47,31 @@ def state_of(target: Target) -> tuple[Any, ...]:
 
 def fingerprint(target: Target) -> tuple[Any, ...]:
     """What must not change about a loaded target: the bits of its weights, its modes, and methods that a module has of its own."""
-    sums = [bits(tensor) for tensor in (*target.model.parameters(), *_tensors(target.sae))]
-    made_of = tuple(
+    sums = [bits(tensor) for tensor in _tensors(target)]
+    modes = tuple(
         (module.training, frozenset(name for name in vars(module) if callable(getattr(type(module), name, None))))
         for module in target.model.modules()
     )
-    return torch.stack(sums).cpu().numpy().tobytes(), made_of
+    return torch.stack(sums).cpu().numpy().tobytes(), modes, _made_of(target)
 
 
-def _tensors(sae: Any) -> list[Tensor]:
-    return [value for value in vars(sae).values() if isinstance(value, Tensor)]
+def _tensors(target: Target) -> list[Tensor]:
+    ofs_sae = (value for value in vars(target.sae).values() if isinstance(value, Tensor))
+    return [*target.model.parameters(), *target.model.buffers(), *ofs_sae]
+
+
+def _made_of(target: Target) -> str:
+    """What is no tensor of SAE and model: such as how the SAE's input is scaled, or which attention the model has."""
+    fields = {name: value for name, value in vars(target.sae).items() if not isinstance(value, Tensor)}
+    return repr((fields, getattr(target.model, "config", None)))
 
 
 def bits(tensor: Tensor) -> Tensor:
     """A number that changes with any bit of a tensor, whatever the order in which it is summed up: each eight bytes are mixed
     by two multiplications, so that changes in many places do not cancel.
     """
-    size, held = tensor.element_size(), tensor.detach().contiguous().reshape(-1)
+    held = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    size, held = held.element_size(), held.detach().contiguous().reshape(-1)
     if held.numel() * size % 8 == 0 and held.storage_offset() * size % 8 == 0:
         words = held.view(torch.int64)
     else:

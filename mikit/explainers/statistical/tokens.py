@@ -1,7 +1,9 @@
 """A vocabulary by the look of its tokens: which ones have a form, start or end with something, or could stand in for another."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -19,7 +21,7 @@ class Looks:
     """Text without surrounding space and case."""
     kind: Int[np.ndarray, " vocab"]
     """Equal for tokens that look alike: same leading space and same form."""
-    forms: dict[Form, Bool[np.ndarray, " vocab"]]
+    forms: Mapping[Form, Bool[np.ndarray, " vocab"]]
     alphabetic: Bool[np.ndarray, " vocab"]
     """Letters alone, after a space or not."""
     lengths: Int[np.ndarray, " vocab"]
@@ -36,7 +38,10 @@ def looks_of(texts: tuple[str, ...]) -> Looks:
     bits = [*forms.values(), alphabetic]
     kind = np.sum([bit.astype(int) << i for i, bit in enumerate(bits)], axis=0)
     normals = tuple(map(normal, texts))
-    return Looks(normals, kind, forms, alphabetic, np.array([len(text) for text in normals], int))
+    lengths = np.array([len(text) for text in normals], int)
+    for array in (*bits, kind, lengths):
+        array.setflags(write=False)
+    return Looks(normals, kind, MappingProxyType(forms), alphabetic, lengths)
 
 
 def satisfying(clause: Clause, vocabulary: Vocabulary) -> Bool[np.ndarray, " vocab"]:

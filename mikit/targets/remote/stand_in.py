@@ -40,6 +40,10 @@ class StandIn:
         """None are here."""
         return iter(())
 
+    def buffers(self) -> Iterator[torch.Tensor]:
+        """None are here."""
+        return iter(())
+
     def modules(self) -> Iterator[torch.nn.Module]:
         """None are here."""
         return iter(())
