@@ -15,14 +15,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mikit.targets.base import LanguageModel
+from mikit.targets.closeness import closeness, difference
 from mikit.targets.state import hook_numbers
 
 ROW = 128
 """Positions of a row that are aimed at: a few texts, so that rows come out equally long, and little attention between them
 is computed in vain."""
-CLOSE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
-"""Largest difference of two readings of one position, as a share of its norm: rounding, and no more."""
-
 LONGEST_ROW = 192
 """Positions of a row at most: as long as those that are tried. Some models' positions lose precision, or end, further on."""
 WORTH = 0.9
@@ -143,11 +141,4 @@ def _tried(lm: LanguageModel, read: Read) -> bool:
     except (TypeError, ValueError, RuntimeError):
         # a model that takes no positions, or whose attention is not made for so long rows
         return False
-    limit = CLOSE.get(lm.model.dtype, CLOSE[torch.float32])
-    return torch.equal(behind, behind_others) and difference(behind, alone) <= limit
-
-
-def difference(a: Float[Tensor, "*position d_model"], b: Float[Tensor, "*position d_model"]) -> float:
-    """The largest distance of two readings of one position, as a share of the norm."""
-    norm = b.norm(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
-    return float(((a - b).norm(dim=-1) / norm).max())
+    return torch.equal(behind, behind_others) and difference(behind, alone) <= closeness(lm.model.dtype)

@@ -16,8 +16,8 @@ from torch import Tensor
 from mikit.errors import BadInput
 from mikit.targets.anatomy import hook_path, n_blocks
 from mikit.targets.base import Target
+from mikit.targets.closeness import closeness, difference
 from mikit.targets.hooks import batch_of, logits, read_residual, read_texts
-from mikit.targets.packing import CLOSE, difference
 from mikit.targets.positions import ordinary_positions
 from mikit.targets.pretrained import refuse_half
 from mikit.targets.sae import Sae
@@ -143,7 +143,7 @@ def _hook(target: Target, texts: Texts, _feature: int | None) -> Iterator[Check]
     """What is read at the hook point is the output of the block, as the module and as transformers give it."""
     cause = "a hook point inside the block (MLP, attention, norm) or another layer's"
     ids, mask = batch_of(target, texts[:PADDED])
-    limit = CLOSE.get(target.model.dtype, CLOSE[torch.float32])
+    limit = closeness(target.model.dtype)
     try:
         read = read_residual(target, ids, mask)
     except (AttributeError, IndexError) as error:
@@ -184,7 +184,7 @@ def _padding(target: Target, texts: Texts, _feature: int | None) -> Iterator[Che
     cut = [text[: max(2, len(text) - 7 * i)] for i, text in enumerate(texts[:PADDED])]
     alone = COPIES * [read_residual(target, *batch_of(target, [text]))[0] for text in cut]
     ids, mask = batch_of(target, COPIES * cut)
-    limit = CLOSE.get(target.model.dtype, CLOSE[torch.float32])
+    limit = closeness(target.model.dtype)
     in_front = _moved_left(ids, mask)
     for name, read, (rows, marks) in (
         ("right padding", read_residual, (ids, mask)),
